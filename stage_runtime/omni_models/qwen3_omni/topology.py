@@ -1,0 +1,272 @@
+"""The pipelines of Qwen3-Omni: text only, speech on two GPUs, and speech on one.
+
+Thinker writes text, talker turns the growing text into codec frames, code2wav turns frames into sound. The
+text pipeline gathers encoder outputs in a stage of its own; in the speech pipelines thinker and talker each
+gather them, because both need them and neither should wait for the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from omni_config.errors import Problem
+from omni_config.schema import (
+    CPU_COUNT,
+    EngineStageConfig,
+    Names,
+    PipelineConfig,
+    StageConfig,
+    engine_of,
+)
+from omni_config.settings import FactoryArgs, PlacementConfig
+from omni_models.plan_only import STAGES_NOT_BUILT
+
+if TYPE_CHECKING:
+    from omni_config.placement import PlacementPlan
+
+FACTORIES = "omni_models.qwen3_omni.factories"
+ROUTING = "omni_models.qwen3_omni.routing"
+FAN_IN = "omni_models.qwen3_omni.fan_in"
+
+ENCODERS = ("image_encoder", "audio_encoder")
+GATHERED = ("preprocessing", *ENCODERS)
+TALKER_RUNNING_REQUESTS = 32
+CODE2WAV_FRACTION = 0.02
+
+
+class _Qwen3OmniPipelineConfig(PipelineConfig):
+    """What every pipeline of the model shares."""
+
+    architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
+    model_types: ClassVar[Names] = ("qwen3_omni_moe",)
+    plan_only: ClassVar[str | None] = STAGES_NOT_BUILT
+    tensor_parallel_stages: ClassVar[Names] = ("thinker",)
+    weight_share_architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
+    env_floor: ClassVar[dict[str, str]] = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
+
+    # The model's own policy below says which stages need a budget; the generic rule would also refuse the
+    # two-GPU speech pipeline, whose encoders have none.
+    placement: PlacementConfig = Field(
+        PlacementConfig(require_memory_fraction_for_colocation=False),
+        description="Limits every GPU must keep.",
+    )
+
+    def derived_engine(self, stage: StageConfig) -> dict[str, object]:
+        """Switch SGLang's own all-reduce off under tensor parallelism: it needs peer access everywhere."""
+        return {"disable_custom_all_reduce": True} if stage.tp_size > 1 else {}
+
+    def stage_env(self, stage: StageConfig) -> dict[str, str]:
+        """Let preprocessing, which decodes and resizes media, use every CPU."""
+        written = self.env_floor | self.env_defaults
+        if stage.name != "preprocessing" or "OMP_NUM_THREADS" in written:
+            return {}
+        return {"OMP_NUM_THREADS": CPU_COUNT}
+
+
+class Qwen3OmniPipelineConfig(_Qwen3OmniPipelineConfig):
+    """Everything in, text out: six stages in one process on one GPU."""
+
+    variant: ClassVar[str | None] = "text"
+    default_variant: ClassVar[bool] = False
+
+    @classmethod
+    def declare(cls) -> tuple[StageConfig, ...]:
+        """Return the six stages."""
+        process = "pipeline"
+        return (
+            StageConfig(
+                name="preprocessing",
+                factory_path=f"{FACTORIES}.create_preprocessing",
+                process=process,
+                next=(*ENCODERS, "mm_aggregate"),
+                route_fn=f"{ROUTING}.route_preprocessing_text",
+            ),
+            _image_encoder(process, ("mm_aggregate",), route_fn=None),
+            _audio_encoder(process, ("mm_aggregate",), route_fn=None),
+            StageConfig(
+                name="mm_aggregate",
+                factory_path=f"{FACTORIES}.create_mm_aggregate",
+                process=process,
+                gpu=0,
+                next=("thinker",),
+                wait_for=GATHERED,
+                wait_for_fn=f"{ROUTING}.awaited_sources",
+                merge_fn=f"{FAN_IN}.merge_thinker_inputs",
+            ),
+            EngineStageConfig(
+                name="thinker",
+                factory_path=f"{FACTORIES}.create_thinker",
+                process=process,
+                gpu=0,
+                factory=FactoryArgs(enable_async_decode=True),
+                next=("decode",),
+                stream_to=("decode",),
+            ),
+            _decode(process),
+        )
+
+
+class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
+    """Everything in, text and speech out: seven stages, a process each, the talker on a GPU of its own."""
+
+    variant: ClassVar[str | None] = "speech"
+    terminal_stages_fn: ClassVar[str | None] = f"{ROUTING}.expected_terminals"
+
+    @classmethod
+    def declare(cls) -> tuple[StageConfig, ...]:
+        """Return the seven stages."""
+        return _speech_stages(talker_gpu=1, code2wav_process="code2wav")
+
+    def stage_factory_kwargs(self, stage: StageConfig) -> dict[str, object]:
+        """Return what thinker, talker and code2wav must know about each other."""
+        code2wav, talker = self.by_name["code2wav"], self.by_name["talker_ar"]
+        together = code2wav.process_name == talker.process_name
+        running = _running_requests(talker)
+        match stage.name:
+            case "thinker":
+                return {"speech_enabled": True}
+            case "talker_ar":
+                return {
+                    "speech_enabled": True,
+                    "feedback_enabled": True,
+                    "code2wav_in_process": together,
+                    "max_running_requests": running,
+                }
+            case "code2wav":
+                return {
+                    "enable_cuda_graph": stage.gpu is not None,
+                    "talker_in_process": together,
+                    "codec_state_slots": running * (1 if together else self.replicas(talker)),
+                }
+            case _:
+                return {}
+
+
+class Qwen3OmniSpeechColocatedPipelineConfig(Qwen3OmniSpeechPipelineConfig):
+    """The speech pipeline on one GPU, with code2wav in the talker's process."""
+
+    variant: ClassVar[str | None] = "speech-colocated"
+    default_variant: ClassVar[bool] = False
+    env_floor: ClassVar[dict[str, str]] = {
+        **_Qwen3OmniPipelineConfig.env_floor,
+        "OMP_NUM_THREADS": "8",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+    @classmethod
+    def declare(cls) -> tuple[StageConfig, ...]:
+        """Return the seven stages."""
+        return _speech_stages(talker_gpu=0, code2wav_process="talker_ar")
+
+
+def _speech_stages(talker_gpu: int, code2wav_process: str) -> tuple[StageConfig, ...]:
+    readers = ("thinker", "talker_ar")
+    return (
+        StageConfig(
+            name="preprocessing",
+            factory_path=f"{FACTORIES}.create_preprocessing",
+            process="preprocessing",
+            next=(*ENCODERS, *readers),
+            route_fn=f"{ROUTING}.route_preprocessing",
+        ),
+        _image_encoder("image_encoder", readers, route_fn=f"{ROUTING}.route_encoder"),
+        _audio_encoder("audio_encoder", readers, route_fn=f"{ROUTING}.route_encoder"),
+        EngineStageConfig(
+            name="thinker",
+            factory_path=f"{FACTORIES}.create_thinker",
+            process="thinker",
+            gpu=0,
+            factory=FactoryArgs(enable_async_decode=True),
+            next=("decode",),
+            stream_to=("talker_ar", "decode"),
+            stream_done_to_fn=f"{ROUTING}.thinker_stream_done",
+            wait_for=GATHERED,
+            wait_for_fn=f"{ROUTING}.awaited_sources",
+            merge_fn=f"{FAN_IN}.merge_thinker_inputs",
+        ),
+        _decode("decode"),
+        EngineStageConfig(
+            name="talker_ar",
+            factory_path=f"{FACTORIES}.create_talker_ar",
+            process="talker_ar",
+            gpu=talker_gpu,
+            factory=_talker_factory(),
+            next=("code2wav",),
+            stream_to=("code2wav",),
+            can_accept_stream_before_payload=True,
+            wait_for=GATHERED,
+            wait_for_fn=f"{ROUTING}.awaited_sources",
+            merge_fn=f"{FAN_IN}.merge_talker_inputs",
+        ),
+        StageConfig(
+            name="code2wav",
+            factory_path=f"{FACTORIES}.create_code2wav",
+            process=code2wav_process,
+            gpu=0,
+            gpu_memory_fraction=CODE2WAV_FRACTION,
+            can_accept_stream_before_payload=True,
+            terminal=True,
+        ),
+    )
+
+
+def _image_encoder(process: str, readers: Names, route_fn: str | None) -> StageConfig:
+    return StageConfig(
+        name="image_encoder",
+        factory_path=f"{FACTORIES}.create_image_encoder",
+        process=process,
+        gpu=0,
+        next=readers,
+        route_fn=route_fn,
+    )
+
+
+def _audio_encoder(process: str, readers: Names, route_fn: str | None) -> StageConfig:
+    return StageConfig(
+        name="audio_encoder",
+        factory_path=f"{FACTORIES}.create_audio_encoder",
+        process=process,
+        gpu=0,
+        factory=FactoryArgs.model_validate({"enable_layer_cuda_graph": True}),
+        next=readers,
+        route_fn=route_fn,
+    )
+
+
+def _decode(process: str) -> StageConfig:
+    return StageConfig(
+        name="decode",
+        factory_path=f"{FACTORIES}.create_decode",
+        process=process,
+        can_accept_stream_before_payload=True,
+        terminal=True,
+    )
+
+
+def _talker_factory() -> FactoryArgs:
+    """Speak after the first word, and send the first frames one by one: both shorten the wait for sound."""
+    return FactoryArgs.model_validate(
+        {
+            "enable_partial_start": True,
+            "partial_start_min_chunks": 1,
+            "codec_coalesce_frames": 10,
+            "codec_coalesce_early_frames": 10,
+            "codec_coalesce_first_frames": 0,
+        }
+    )
+
+
+def _running_requests(talker: StageConfig) -> int:
+    written = talker.factory.free_keys().get("max_running_requests")
+    if isinstance(written, int) and not isinstance(written, bool):
+        return written
+    return engine_of(talker).max_running_requests or TALKER_RUNNING_REQUESTS
+
+
+PIPELINES = (
+    Qwen3OmniSpeechPipelineConfig,
+    Qwen3OmniPipelineConfig,
+    Qwen3OmniSpeechColocatedPipelineConfig,
+)
