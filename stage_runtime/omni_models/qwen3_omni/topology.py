@@ -22,6 +22,7 @@ from omni_config.schema import (
 )
 from omni_config.settings import FactoryArgs, PlacementConfig
 from omni_models.plan_only import STAGES_NOT_BUILT
+from omni_models.qwen3_omni.placement_policy import colocated_problems, separate_problems
 
 if TYPE_CHECKING:
     from omni_config.placement import PlacementPlan
@@ -143,6 +144,10 @@ class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
             case _:
                 return {}
 
+    def placement_problems(self, placement: PlacementPlan) -> list[Problem]:
+        """Keep thinker and talker on different GPUs."""
+        return list(separate_problems(placement))
+
 
 class Qwen3OmniSpeechColocatedPipelineConfig(Qwen3OmniSpeechPipelineConfig):
     """The speech pipeline on one GPU, with code2wav in the talker's process."""
@@ -159,6 +164,10 @@ class Qwen3OmniSpeechColocatedPipelineConfig(Qwen3OmniSpeechPipelineConfig):
     def declare(cls) -> tuple[StageConfig, ...]:
         """Return the seven stages."""
         return _speech_stages(talker_gpu=0, code2wav_process="talker_ar")
+
+    def placement_problems(self, placement: PlacementPlan) -> list[Problem]:
+        """Demand one GPU, one copy of everything and a budget of each stage on the GPU."""
+        return colocated_problems(placement)
 
 
 def _speech_stages(talker_gpu: int, code2wav_process: str) -> tuple[StageConfig, ...]:

@@ -1,0 +1,266 @@
+"""The factories of the Qwen3-Omni stages. Their signatures are what `factory.*` may set.
+
+This module imports nothing heavy: a factory imports its stage when it is called, in the process that runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NoReturn
+
+from omni_models.plan_only import refuse
+
+MODEL = "Qwen3-Omni"
+
+
+def create_preprocessing(
+    model_path: str,
+    *,
+    max_seq_len: int | None = None,
+    max_concurrency: int = 1,
+    video_fps: float = 2.0,
+    video_max_frames: int = 768,
+    video_min_pixels: int | None = None,
+    video_max_pixels: int | None = None,
+    use_audio_in_video: bool = False,
+    max_media_bytes: int = 256 << 20,
+    media_timeout_s: float = 30.0,
+    allow_media_domains: tuple[str, ...] = (),
+    allow_media_folder: str | None = None,
+) -> NoReturn:
+    """Turn messages and media into token ids and encoder inputs.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+        max_seq_len: longest prompt plus answer in tokens; the checkpoint's context when null.
+        max_concurrency: requests preprocessed at once.
+        video_fps: frames sampled per second of video.
+        video_max_frames: most frames sampled from one video.
+        video_min_pixels: smallest total of pixels a video is resized to; the processor's when null.
+        video_max_pixels: largest total of pixels a video is resized to; the processor's when null.
+        use_audio_in_video: hear the sound track of a video.
+        max_media_bytes: most bytes of one media item.
+        media_timeout_s: seconds allowed to fetch and decode the media of a request.
+        allow_media_domains: hosts that media may be fetched from; empty allows public addresses.
+        allow_media_folder: folder that local media files may be read from; null allows none.
+    """
+    refuse(MODEL)
+
+
+def create_image_encoder(
+    model_path: str,
+    *,
+    gpu_id: int | None = None,
+    total_gpu_memory_fraction: float | None = None,
+    process_total_gpu_memory_fraction: float | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    max_batch_size: int = 32,
+    max_batch_wait_ms: int = 0,
+    cache_entries: int = 64,
+    cache_bytes: int = 4 << 30,
+) -> NoReturn:
+    """Encode pictures and video frames.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+        gpu_id: device of the stage, from placement; null is the CPU.
+        total_gpu_memory_fraction: share of the GPU the stage may use, from placement.
+        process_total_gpu_memory_fraction: share used by the process so far, from placement.
+        device: kind of device; follows gpu_id when null.
+        dtype: torch dtype; the checkpoint's when null.
+        max_batch_size: most requests encoded together.
+        max_batch_wait_ms: milliseconds a batch waits for company.
+        cache_entries: most media items whose embeddings are kept.
+        cache_bytes: most bytes of embeddings kept.
+    """
+    refuse(MODEL)
+
+
+def create_audio_encoder(
+    model_path: str,
+    *,
+    gpu_id: int | None = None,
+    total_gpu_memory_fraction: float | None = None,
+    process_total_gpu_memory_fraction: float | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    enable_layer_cuda_graph: bool = False,
+    max_batch_size: int = 32,
+    max_batch_wait_ms: int = 0,
+    cache_entries: int = 64,
+    cache_bytes: int = 4 << 30,
+) -> NoReturn:
+    """Encode sound.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+        gpu_id: device of the stage, from placement; null is the CPU.
+        total_gpu_memory_fraction: share of the GPU the stage may use, from placement.
+        process_total_gpu_memory_fraction: share used by the process so far, from placement.
+        device: kind of device; follows gpu_id when null.
+        dtype: torch dtype; the checkpoint's when null.
+        enable_layer_cuda_graph: replay each layer as a CUDA graph; ignored on the CPU.
+        max_batch_size: most requests encoded together.
+        max_batch_wait_ms: milliseconds a batch waits for company.
+        cache_entries: most media items whose embeddings are kept.
+        cache_bytes: most bytes of embeddings kept.
+    """
+    refuse(MODEL)
+
+
+def create_mm_aggregate(
+    model_path: str,
+    *,
+    gpu_id: int | None = None,
+) -> NoReturn:
+    """Gather prompt and embeddings for the thinker, in the text pipeline.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+        gpu_id: device of the stage, from placement; null is the CPU.
+    """
+    refuse(MODEL)
+
+
+def create_thinker(
+    model_path: str,
+    *,
+    gpu_id: int | None = None,
+    total_gpu_memory_fraction: float | None = None,
+    process_total_gpu_memory_fraction: float | None = None,
+    tp_rank: int = 0,
+    tp_size: int = 1,
+    nccl_port: int | None = None,
+    server_args_overrides: Mapping[str, object] | None = None,
+    speech_enabled: bool = False,
+    talker_mm_hidden: Literal["hf", "zeros"] = "hf",
+    max_seq_len: int | None = None,
+    encoder_mem_reserve: float = 0.05,
+    enable_async_decode: bool = True,
+    async_decode_min_batch_size: int = 1,
+    prefill_coalesce_requests: int = 0,
+    prefill_coalesce_wait_ms: float = 60.0,
+    prefill_coalesce_when_idle: bool = False,
+    prefill_coalesce_requires_pending_builds: bool = False,
+    prefill_coalesce_after_builds_during_decode: bool = False,
+    request_build_max_workers: int | None = None,
+    request_build_max_pending: int | None = None,
+) -> NoReturn:
+    """Write the answer's text, token by token.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+        gpu_id: device of this rank, from placement; null is the CPU.
+        total_gpu_memory_fraction: share of the GPU the stage may use, from placement.
+        process_total_gpu_memory_fraction: share used by the process so far, from placement.
+        tp_rank: tensor-parallel rank, from the launcher.
+        tp_size: number of ranks, from the launcher.
+        nccl_port: port where the ranks meet, from the launcher.
+        server_args_overrides: what is set under engine.*, for SGLang's ServerArgs.
+        speech_enabled: whether a talker reads the tokens.
+        talker_mm_hidden: what the talker sees at media positions, hf as in transformers or zeros.
+        max_seq_len: longest prompt plus answer in tokens; the checkpoint's context when null.
+        encoder_mem_reserve: share of the GPU left to encoders beside the thinker.
+        enable_async_decode: prepare the next step on the host while this one runs.
+        async_decode_min_batch_size: smallest batch decoded that way.
+        prefill_coalesce_requests: requests gathered before a prefill; 0 gathers none.
+        prefill_coalesce_wait_ms: milliseconds a prefill waits to gather them.
+        prefill_coalesce_when_idle: gather even when nothing is decoding.
+        prefill_coalesce_requires_pending_builds: gather only while requests are being built.
+        prefill_coalesce_after_builds_during_decode: while decoding, gather only after builds ended.
+        request_build_max_workers: threads that build requests; built in the loop when null.
+        request_build_max_pending: requests that may wait to be built.
+    """
+    refuse(MODEL)
+
+
+def create_decode(model_path: str) -> NoReturn:
+    """Turn token ids into text, never breaking a character.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+    """
+    refuse(MODEL)
+
+
+def create_talker_ar(
+    model_path: str,
+    *,
+    max_running_requests: int,
+    gpu_id: int | None = None,
+    total_gpu_memory_fraction: float | None = None,
+    process_total_gpu_memory_fraction: float | None = None,
+    server_args_overrides: Mapping[str, object] | None = None,
+    speech_enabled: bool = True,
+    feedback_enabled: bool = True,
+    code2wav_in_process: bool = False,
+    max_seq_len: int | None = None,
+    enable_partial_start: bool = True,
+    partial_start_min_chunks: int = 1,
+    codec_coalesce_frames: int = 10,
+    codec_coalesce_early_frames: int = 10,
+    codec_coalesce_first_frames: int = 0,
+) -> NoReturn:
+    """Turn the growing text into frames of codec codes.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+        max_running_requests: requests that speak at once.
+        gpu_id: device of the stage, from placement; null is the CPU.
+        total_gpu_memory_fraction: share of the GPU the stage may use, from placement.
+        process_total_gpu_memory_fraction: share used by the process so far, from placement.
+        server_args_overrides: what is set under engine.*, for SGLang's ServerArgs.
+        speech_enabled: whether the pipeline speaks.
+        feedback_enabled: feed each frame's codes back into the next step.
+        code2wav_in_process: whether code2wav shares this process.
+        max_seq_len: longest prompt plus speech in positions; the checkpoint's context when null.
+        enable_partial_start: start on the first tokens of the answer instead of all of them.
+        partial_start_min_chunks: tokens needed to start.
+        codec_coalesce_frames: frames sent together once speech is under way.
+        codec_coalesce_early_frames: frames at the beginning that are sent one by one.
+        codec_coalesce_first_frames: frames held back for the very first message; 0 holds none.
+    """
+    refuse(MODEL)
+
+
+def create_code2wav(
+    model_path: str,
+    *,
+    gpu_id: int | None = None,
+    total_gpu_memory_fraction: float | None = None,
+    process_total_gpu_memory_fraction: float | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    stream_chunk_size: int = 10,
+    initial_codec_chunk_frames: int = 1,
+    left_context_size: int = 25,
+    max_replay_rows: int = 8,
+    enable_output_overlap: bool = True,
+    enable_cuda_graph: bool = False,
+    talker_in_process: bool = False,
+    codec_state_slots: int = 32,
+    max_batch_size: int = 8,
+    max_batch_wait_ms: int = 0,
+) -> NoReturn:
+    """Turn frames of codec codes into sound.
+
+    Args:
+        model_path: local directory or hub id of the checkpoint.
+        gpu_id: device of the stage, from placement; null is the CPU.
+        total_gpu_memory_fraction: share of the GPU the stage may use, from placement.
+        process_total_gpu_memory_fraction: share used by the process so far, from placement.
+        device: kind of device; follows gpu_id when null.
+        dtype: torch dtype; the checkpoint's when null.
+        stream_chunk_size: frames decoded at once in steady state, the end of the ramp.
+        initial_codec_chunk_frames: frames of the first chunk; chunks double from there.
+        left_context_size: frames of context when a stream cannot be decoded incrementally.
+        max_replay_rows: most streams decoded in one CUDA graph.
+        enable_output_overlap: copy sound to the host while the next chunk is decoded.
+        enable_cuda_graph: capture decoding as CUDA graphs.
+        talker_in_process: whether the talker shares this process.
+        codec_state_slots: streams that may be open at once.
+        max_batch_size: most streams decoded together.
+        max_batch_wait_ms: milliseconds a batch waits for company.
+    """
+    refuse(MODEL)
