@@ -1,0 +1,80 @@
+"""Decides what this machine can test, and never lets a missing requirement pass unseen.
+
+A test names what it needs with a marker. Where the machine lacks it, the test is skipped with the
+reason printed. In CI (OMNIPIPE_CI=1, set by .ci/run) any skip is a failure, because a suite that
+silently stopped running looks exactly like a suite that passes. Only `gpu` may be skipped there.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+SKIPS_FAIL = os.environ.get("OMNIPIPE_CI") == "1"
+MAY_SKIP_IN_CI = "gpu"
+
+
+def _root_missing() -> str | None:
+    return None if os.geteuid() == 0 else "needs to run as root"
+
+
+def _go_missing() -> str | None:
+    return None if shutil.which("go") else "needs the Go toolchain: no `go` on PATH"
+
+
+def _cluster_missing() -> str | None:
+    config = os.environ.get("KUBECONFIG", "")
+    return (
+        None if config and Path(config).is_file() else "needs a cluster: KUBECONFIG names no file"
+    )
+
+
+def _gpu_missing() -> str | None:
+    return None if Path("/dev/nvidiactl").exists() else "needs an NVIDIA GPU: no /dev/nvidiactl"
+
+
+MISSING: Mapping[str, Callable[[], str | None]] = {
+    "root": _root_missing,
+    "go": _go_missing,
+    "cluster": _cluster_missing,
+    "gpu": _gpu_missing,
+}
+"""For each marker, why its requirement is not met here, or None."""
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    reasons = {marker: missing() for marker, missing in MISSING.items()}
+    for item in items:
+        for marker, reason in reasons.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected_failure = hasattr(report, "wasxfail")
+    if report.skipped and not expected_failure and not item.get_closest_marker(MAY_SKIP_IN_CI):
+        _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module may skip itself as a whole, for instance with importorskip."""
+    report = yield
+    if report.skipped:
+        _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not SKIPS_FAIL:
+        return
+    why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"a skip is a failure when OMNIPIPE_CI=1: {why}"
