@@ -1,4 +1,4 @@
-"""Write the engine vocabulary: the fields of SGLang's ServerArgs, as data that needs no SGLang to read.
+"""Write the engine vocabulary: the fields of SGLang's ServerArgs, as data.
 
 Reads SGLang's source and never imports it, because importing it takes seconds and needs torch.
 
@@ -28,7 +28,9 @@ class LayoutChanged(Exception):
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("source", type=Path, help="a wheel, or a directory holding the sglang package")
+    parser.add_argument(
+        "source", type=Path, help="a wheel, or a directory holding the sglang package"
+    )
     source = parser.parse_args(arguments).source
     root = open_source(source)
     data = {"sglang": read_version(root), "fields": read_fields(root)}
@@ -54,8 +56,8 @@ def read_version(root: Traversable) -> str:
 def read_fields(root: Traversable) -> dict[str, str]:
     """Return the public input fields of ServerArgs with their types, as written in the source.
 
-    Since 0.5.2x ServerArgs is assembled from the classes listed in `_INPUT_NAMESPACES`; older releases
-    declare the fields on the class itself. Both are read.
+    Since 0.5.2x ServerArgs is assembled from the classes listed in `_INPUT_NAMESPACES`; older
+    releases declare the fields on the class itself. Both are read.
     """
     tree = _parse(root, MODULE)
     imported = _imports(tree)

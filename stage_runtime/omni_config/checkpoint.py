@@ -1,7 +1,7 @@
 """Reading what a checkpoint says about itself.
 
-Only files that are already on this machine are read: choosing a pipeline must neither download anything nor
-wait for a network.
+Only files that are already on this machine are read: choosing a pipeline must neither download
+anything nor wait for a network.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def read_checkpoint_config(
     """Return the content of a checkpoint's config.json.
 
     Args:
-        model_path: a local directory, or a hub id, optionally `id@revision`, whose snapshot is in the
-            Hugging Face cache already.
+        model_path: a local directory, or a hub id, optionally `id@revision`, whose snapshot is in
+            the Hugging Face cache already.
         environ: environment that says where the cache is.
 
     Raises:

@@ -1,7 +1,7 @@
 """Which pipeline class serves a configuration or a checkpoint.
 
-The registry holds classes that it is given, so that configuration never imports a model. Pipelines that
-share an architecture are variants of one model.
+The registry holds classes that it is given, so that configuration never imports a model. Pipelines
+that share an architecture are variants of one model.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Registry:
 
     Args:
         classes: pipeline classes.
-        broken: model modules that could not be imported, each with the cause; a pipeline that is not
-            found may be in one of them, so they are named then.
+        broken: model modules that could not be imported, each with the cause; a pipeline that is
+            not found may be in one of them, so they are named then.
 
     Raises:
         ValueError: two classes of one name, or a model without exactly one default pipeline.

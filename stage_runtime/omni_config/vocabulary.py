@@ -1,8 +1,9 @@
-"""Which keys the consumers of `factory.*` and `engine.*` understand, known before anything is imported.
+"""Which keys the consumers of `factory.*` and `engine.*` understand, known without importing them.
 
-A stage factory lives in a module that may import torch, so its signature is read from source and never by
-importing it. SGLang's `ServerArgs` is kept as data that `scripts/server_args.py` writes and a test compares
-with the installed release. Where a vocabulary cannot be read, nothing is claimed about it.
+A stage factory lives in a module that may import torch, so its signature is read from source and
+never by importing it. SGLang's `ServerArgs` is kept as data that `scripts/server_args.py` writes
+and a test compares with the installed release. Where a vocabulary cannot be read, nothing is
+claimed about it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Every pipeline that ships with omnipipe.
 
-A model package that cannot be imported must not make its pipelines look unknown, nor take the other models
-down with it: what went wrong is kept and told to whoever asks for a pipeline that is not there.
+A model package that cannot be imported must not make its pipelines look unknown, nor take the other
+models down with it: what went wrong is kept and told to whoever asks for a pipeline that is not
+there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why pipelines whose stages are not built cannot be started, in one place so that it is deleted once."""
+"""Why some pipelines cannot be started yet, in one place so that it is deleted once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The factories of the Qwen3-Omni stages. Their signatures are what `factory.*` may set.
 
-This module imports nothing heavy: a factory imports its stage when it is called, in the process that runs it.
+This module imports nothing heavy: a factory imports its stage when it is called, in the process
+that runs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the awaited payloads of a request become one. The functions arrive with the stages that use them."""
+"""How the awaited payloads of a request become one. Bodies come with the stages."""
 
 from __future__ import annotations
 

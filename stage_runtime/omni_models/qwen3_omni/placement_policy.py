@@ -1,7 +1,8 @@
 """Which placements of the Qwen3-Omni speech stages make sense.
 
-Thinker and talker both size a KV cache, so on one GPU they take each other's memory unless every stage there
-says how much it may use. The colocated pipeline demands that; the two-GPU pipeline keeps them apart.
+Thinker and talker both size a KV cache, so on one GPU they take each other's memory unless every
+stage there says how much it may use. The colocated pipeline demands that; the two-GPU pipeline
+keeps them apart.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ COLOCATED = "Qwen3OmniSpeechColocatedPipelineConfig"
 def separate_problems(plan: PlacementPlan) -> Iterator[Problem]:
     """Keep thinker and talker on different GPUs.
 
-    A tensor-parallel thinker may meet the talker on one of its GPUs; that both bound their memory there is
-    a rule for any two engines on one GPU.
+    A tensor-parallel thinker may meet the talker on one of its GPUs; that both bound their memory
+    there is a rule for any two engines on one GPU.
     """
     for gpu_id, instances in plan.by_gpu.items():
         thinkers = [instance for instance in instances if instance.stage == "thinker"]
@@ -38,16 +39,16 @@ def separate_problems(plan: PlacementPlan) -> Iterator[Problem]:
             continue
         yield Problem(
             pair[1].device_path,
-            f"Qwen {_shown(pair[0])} and {_shown(pair[1])} may share a GPU only with {COLOCATED} or "
-            f"its subclasses; both are on GPU {gpu_id}",
+            f"Qwen {_shown(pair[0])} and {_shown(pair[1])} may share a GPU only with {COLOCATED} "
+            f"or its subclasses; both are on GPU {gpu_id}",
         )
 
 
 def colocated_problems(plan: PlacementPlan) -> list[Problem]:
     """Demand one GPU, one copy, and a budget of every stage that uses the GPU.
 
-    The first broken demand hides the ones after it, which would be about the same mistake. With all five
-    stages on the CPU there is no GPU to share and nothing to demand.
+    The first broken demand hides the ones after it, which would be about the same mistake. With all
+    five stages on the CPU there is no GPU to share and nothing to demand.
     """
     if not plan.gpus:
         return []

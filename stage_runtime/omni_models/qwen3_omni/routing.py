@@ -1,8 +1,9 @@
 """Where the parts of a Qwen3-Omni request go.
 
-Two facts decide everything: whether speech is wanted, and which encoders have something to encode. Both are
-computed here and nowhere else, and every hook below derives from them, so a sender and whoever waits for it
-cannot disagree: preprocessing sends to an encoder exactly when thinker and talker wait for that encoder.
+Two facts decide everything: whether speech is wanted, and which encoders have something to encode.
+Both are computed here and nowhere else, and every hook below derives from them, so a sender and
+whoever waits for it cannot disagree: preprocessing sends to an encoder exactly when thinker and
+talker wait for that encoder.
 
 The hooks named in `topology` are the functions that take a payload. They read, and never write,
 `payload.request.metadata["output_modalities"]` and `payload.data["encoder_inputs"]`.
@@ -44,7 +45,7 @@ class Payload(Protocol):
 
 
 def should_generate_audio_output(output_modalities: str | Iterable[str] | None) -> bool:
-    """Return whether speech is wanted: nothing was said about it, or audio is among the modalities."""
+    """Return whether speech is wanted: audio is among the modalities, or none were named."""
     if output_modalities is None:
         return True
     wanted = [output_modalities] if isinstance(output_modalities, str) else output_modalities
@@ -54,11 +55,13 @@ def should_generate_audio_output(output_modalities: str | Iterable[str] | None) 
 def active_encoders(encoder_inputs: EncoderInputs) -> tuple[str, ...]:
     """Return the encoders that have something to encode, in declaration order.
 
-    An encoder is active when one of its inputs is there. `_skip` switches it off; `_active`, which stands
-    for inputs that were left out of this copy of the payload, switches it on.
+    An encoder is active when one of its inputs is there. `_skip` switches it off; `_active`, which
+    stands for inputs that were left out of this copy of the payload, switches it on.
     """
     return tuple(
-        stage for stage in MEDIA_KEYS if _is_active(encoder_inputs.get(stage) or {}, MEDIA_KEYS[stage])
+        stage
+        for stage in MEDIA_KEYS
+        if _is_active(encoder_inputs.get(stage) or {}, MEDIA_KEYS[stage])
     )
 
 
@@ -117,7 +120,7 @@ def thinker_stream_done(payload: Payload) -> tuple[str, ...]:
     return stream_done_targets(_speech(payload.request))
 
 
-def awaited_sources(request_id: str, source: str, payload: Payload) -> tuple[str, ...] | None:
+def awaited_sources(request: object, source: str, payload: Payload) -> tuple[str, ...] | None:
     """Hook `wait_for_fn` of the stages that gather."""
     return wait_sources(source, _encoder_inputs(payload))
 

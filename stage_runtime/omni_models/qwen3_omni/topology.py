@@ -1,8 +1,8 @@
 """The pipelines of Qwen3-Omni: text only, speech on two GPUs, and speech on one.
 
-Thinker writes text, talker turns the growing text into codec frames, code2wav turns frames into sound. The
-text pipeline gathers encoder outputs in a stage of its own; in the speech pipelines thinker and talker each
-gather them, because both need them and neither should wait for the other.
+Thinker writes text, talker turns the growing text into codec frames, code2wav turns frames into
+sound. The text pipeline gathers encoder outputs in a stage of its own; in the speech pipelines
+thinker and talker each gather them, because both need them and neither should wait for the other.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
     weight_share_architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
     env_floor: ClassVar[dict[str, str]] = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
 
-    # The model's own policy below says which stages need a budget; the generic rule would also refuse the
-    # two-GPU speech pipeline, whose encoders have none.
+    # The model's own policy below says which stages need a budget; the generic rule would also
+    # refuse the two-GPU speech pipeline, whose encoders have none.
     placement: PlacementConfig = Field(
         PlacementConfig(require_memory_fraction_for_colocation=False),
         description="Limits every GPU must keep.",
     )
 
     def derived_engine(self, stage: StageConfig) -> dict[str, object]:
-        """Switch SGLang's own all-reduce off under tensor parallelism: it needs peer access everywhere."""
+        """Switch SGLang's all-reduce off between ranks: it needs peer access everywhere."""
         return {"disable_custom_all_reduce": True} if stage.tp_size > 1 else {}
 
     def stage_env(self, stage: StageConfig) -> dict[str, str]:
@@ -110,7 +110,7 @@ class Qwen3OmniPipelineConfig(_Qwen3OmniPipelineConfig):
 
 
 class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
-    """Everything in, text and speech out: seven stages, a process each, the talker on a GPU of its own."""
+    """Everything in, text and speech out: seven processes, the talker on its own GPU."""
 
     variant: ClassVar[str | None] = "speech"
     terminal_stages_fn: ClassVar[str | None] = f"{ROUTING}.expected_terminals"
@@ -255,7 +255,7 @@ def _decode(process: str) -> StageConfig:
 
 
 def _talker_factory() -> FactoryArgs:
-    """Speak after the first word, and send the first frames one by one: both shorten the wait for sound."""
+    """Speak after the first token and send early frames singly: sound comes sooner."""
     return FactoryArgs.model_validate(
         {
             "enable_partial_start": True,

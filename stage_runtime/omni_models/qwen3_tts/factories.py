@@ -1,6 +1,7 @@
 """The factories of the Qwen3-TTS stages. Their signatures are what `factory.*` may set.
 
-This module imports nothing heavy: a factory imports its stage when it is called, in the process that runs it.
+This module imports nothing heavy: a factory imports its stage when it is called, in the process
+that runs it.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def create_tts_engine(
         attn_implementation: attention kernel of the reference encoder.
         prefill_coalesce_requests: requests gathered before a prefill; 0 gathers none.
         prefill_coalesce_wait_ms: milliseconds a prefill waits to gather them.
-        reference_encoder_cuda_graph_bucket_frames: lengths of reference speech captured as CUDA graphs.
+        reference_encoder_cuda_graph_bucket_frames: reference lengths captured as CUDA graphs.
         leading_silence_mask_frames: frames at the beginning in which silence is not sampled.
     """
     refuse(MODEL)

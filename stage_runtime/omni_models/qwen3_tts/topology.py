@@ -1,7 +1,7 @@
 """The pipeline of Qwen3-TTS: one process, one GPU.
 
-The vocoder is declared before the engine because declaration order is construction order: its memory is
-taken before the engine sizes the KV cache from what is left.
+The vocoder is declared before the engine because declaration order is construction order: its
+memory is taken before the engine sizes the KV cache from what is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_QUEUED_REQUESTS = 64
 
 
 class Qwen3TTSPipelineConfig(PipelineConfig):
-    """Text to speech: preprocessing, an SGLang engine that writes codec frames, and a streaming vocoder."""
+    """Text to speech: preprocessing, an engine that writes codec frames, and a vocoder."""
 
     architectures: ClassVar[Names] = ("Qwen3TTSForConditionalGeneration",)
     model_types: ClassVar[Names] = ("qwen3_tts",)
