@@ -57,6 +57,27 @@ def test_a_package_is_imported_from_its_source_root(package: Path) -> None:
     assert found.origin == str(package / "__init__.py")
 
 
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(getattr(package, "__path__", []), f"{name}."):
+        importlib.import_module(module.name)
+print(*sorted({"sglang", "torch", "transformers"} & sys.modules.keys()))
+"""
+
+
+def test_light_modules_load_nothing_heavy() -> None:
+    """The import contract reads source; this sees imports by computed name as well."""
+    light = ["omni_cli", "omni_client", "omni_config", "omni_gateway", "omni_operator"]
+    if importlib.util.find_spec("omni_runtime.launcher"):
+        light.append("omni_runtime.launcher")
+    command = [sys.executable, "-c", IMPORT_ALL, *light]
+    loaded = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert not loaded.strip()
+
+
 def test_the_base_has_no_dependencies() -> None:
     assert PYPROJECT["project"]["dependencies"] == []
 
