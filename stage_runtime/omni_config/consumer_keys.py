@@ -13,7 +13,12 @@ from omni_config.errors import Problem
 from omni_config.rules import LAUNCH_FACTORY_KEYS, PLACEMENT_ENGINE_KEYS, PLACEMENT_FACTORY_KEYS
 from omni_config.schema import PipelineConfig, StageConfig, engine_of
 from omni_config.suggestions import nearest
-from omni_config.vocabulary import engine_keys, factory_signature, server_args_version
+from omni_config.vocabulary import (
+    FactorySignature,
+    engine_keys,
+    factory_signature,
+    server_args_version,
+)
 
 
 def unknown_keys(config: PipelineConfig) -> list[Problem]:
@@ -21,11 +26,12 @@ def unknown_keys(config: PipelineConfig) -> list[Problem]:
     return [
         problem
         for stage in config.stages
-        for problem in (*_unknown_engine_keys(stage), *_unknown_factory_keys(stage))
+        for problem in (*unknown_engine_keys(stage), *_unknown_keys_of_known_factory(stage))
     ]
 
 
-def _unknown_engine_keys(stage: StageConfig) -> Iterator[Problem]:
+def unknown_engine_keys(stage: StageConfig) -> Iterator[Problem]:
+    """Yield a problem for each written key of `engine` that the pinned SGLang does not know."""
     known = engine_keys()
     for key in engine_of(stage).free_keys():
         if key not in known and key not in PLACEMENT_ENGINE_KEYS:
@@ -37,9 +43,9 @@ def _unknown_engine_keys(stage: StageConfig) -> Iterator[Problem]:
             )
 
 
-def _unknown_factory_keys(stage: StageConfig) -> Iterator[Problem]:
-    signature = factory_signature(stage.factory_path)
-    if signature is None or signature.accepts_any:
+def unknown_factory_keys(stage: StageConfig, signature: FactorySignature) -> Iterator[Problem]:
+    """Yield a problem for each written key of `factory` that the factory does not declare."""
+    if signature.accepts_any:
         return
     owned = (*PLACEMENT_FACTORY_KEYS, *LAUNCH_FACTORY_KEYS)
     for key in stage.factory.written():
@@ -54,6 +60,11 @@ def _unknown_factory_keys(stage: StageConfig) -> Iterator[Problem]:
             f"accept a '{key}' parameter{offered}",
             suggestions=_spoken(stage, "factory", nearest(key, settable)),
         )
+
+
+def _unknown_keys_of_known_factory(stage: StageConfig) -> Iterator[Problem]:
+    signature = factory_signature(stage.factory_path)
+    return iter(()) if signature is None else unknown_factory_keys(stage, signature)
 
 
 def _spoken(stage: StageConfig, group: str, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What is known about the GPUs a plan would run on; all of it optional.
 
-A laptop, the operator and a test plan without devices. What is not known is not checked, and decisions that
-depend on it say so.
+A laptop, the operator and a test plan without devices. What is not known is not checked, and
+decisions that depend on it say so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """From declared stages to the instances that will run, and from a request to the instances it uses.
 
-A process group is copied as a whole: its stages become `stage@rN`, the group `process@rN`. Wiring keeps the
-logical names, so which copy a message goes to is decided once per request, when it is admitted.
+A process group is copied as a whole: its stages become `stage@rN`, the group `process@rN`. Wiring
+keeps the logical names, so which copy a message goes to is decided once per request, when it is
+admitted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class StageInstance:
     Attributes:
         name: `stage@rN` when the process is replicated, else the stage's own name.
         process: `process@rN` likewise.
-        config: the stage as configured; placement may have moved it, so its `gpu` is not authoritative.
+        config: the stage as configured; `replica_devices` may have moved it away from its `gpu`.
         gpu_ids: device per tensor-parallel rank, empty on the CPU.
         replica_index: N, 0 when the process is not replicated.
     """
@@ -195,8 +196,8 @@ class Binding:
 class ReplicaBinder:
     """Chooses a copy of every replicated process for one request after the other.
 
-    The least loaded copy in service wins; copies with equal load take turns, each process on its own, so without
-    load figures this is round robin.
+    The least loaded copy in service wins; copies with equal load take turns, each process on its
+    own, so without load figures this is round robin.
     """
 
     topology: ReplicaTopology

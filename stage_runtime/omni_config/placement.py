@@ -1,7 +1,7 @@
 """Which stage instances stand on which GPU, and whether what they declared fits together there.
 
-Fractions and bytes are promises about the whole footprint of a stage on one GPU (per rank for a tensor-parallel
-stage). Rules that need to know the size of the card are in `budgets`.
+Fractions and bytes are promises about the whole footprint of a stage on one GPU (per rank for a
+tensor-parallel stage). Rules that compare budgets with each other or with a card are in `budgets`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from omni_config.devices import DeviceTable
 from omni_config.errors import Problem
 from omni_config.instances import ReplicaTopology, StageInstance
 from omni_config.schema import PipelineConfig
+from omni_config.visibility import visible_entries
 
 FRACTION_TOLERANCE = 1e-9
 _FRACTION_DIGITS = 12
@@ -72,11 +73,16 @@ def plan_placement(topology: ReplicaTopology) -> PlacementPlan:
     return PlacementPlan(gpus, topology.instances)
 
 
-def device_problems(plan: PlacementPlan, devices: DeviceTable) -> Iterator[Problem]:
+def device_problems(
+    plan: PlacementPlan, devices: DeviceTable, environ: Mapping[str, str] | None
+) -> Iterator[Problem]:
     """Refuse GPU ids beyond the visible devices, when their number is known."""
     count = devices.visible_count
     if count is None:
-        return
+        entries = visible_entries(environ or {})
+        if entries is None:
+            return
+        count = len(entries)
     for instance in plan.instances:
         for gpu_id in instance.gpu_ids:
             if gpu_id >= count:
@@ -128,16 +134,18 @@ def _by_gpu(instances: tuple[StageInstance, ...]) -> dict[int, list[StageInstanc
 
 def _gpu_plan(gpu_id: int, instances: list[StageInstance]) -> GpuPlan:
     fractions = [instance.config.gpu_memory_fraction for instance in instances]
-    missing = [instance.name for instance in instances if instance.config.gpu_memory_fraction is None]
+    missing = [
+        instance.name for instance in instances if instance.config.gpu_memory_fraction is None
+    ]
     return GpuPlan(
         gpu_id=gpu_id,
         stage_names=tuple(instance.name for instance in instances),
-        total_gpu_memory_fraction=round(fsum(f for f in fractions if f is not None), _FRACTION_DIGITS),
+        total_gpu_memory_fraction=round(
+            fsum(f for f in fractions if f is not None), _FRACTION_DIGITS
+        ),
         missing_fraction_stage_names=tuple(sorted(missing)),
         kv_cache_bytes=sum(instance.kv_cache_bytes or 0 for instance in instances),
-        total_reserve_bytes=sum(
-            instance.config.total_reserve_bytes or 0 for instance in instances
-        ),
+        total_reserve_bytes=sum(instance.config.total_reserve_bytes or 0 for instance in instances),
     )
 
 

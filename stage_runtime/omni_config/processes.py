@@ -1,7 +1,7 @@
 """From stage instances to operating-system processes.
 
-Stages of one process group share one process and one event loop. A tensor-parallel stage is the exception: each
-rank is a process of its own that holds nothing else, rank 0 leading the others.
+Stages of one process group share one process and one event loop. A tensor-parallel stage is the
+exception: each rank is a process of its own that holds nothing else, rank 0 leading the others.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def plan_processes(topology: ReplicaTopology) -> ProcessPlan:
 
 
 def process_problems(topology: ReplicaTopology, plan: ProcessPlan) -> Iterator[Problem]:
-    """Refuse processes that cannot exist: several GPUs, company for native children, one name twice."""
+    """Refuse processes on several GPUs, native children in company, and one name twice."""
     members = _members_by_process(topology.instances)
     for name, stages in members.items():
         # Copies have the same members, so the first one speaks for all.
