@@ -42,9 +42,6 @@ class RequestView:
     metadata: Mapping[str, Tree] = field(default_factory=lambda: _EMPTY_TREE)
 
 
-# --- from stage to stage --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Open:
     """First message about a request on an edge when something other than its payload comes first.
@@ -141,9 +138,6 @@ class Abort:
 
     key: RequestKey
     reason: str
-
-
-# --- from a group to a gateway --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +247,6 @@ class Draining:
     """The group takes no new requests and finishes those it has; empty `instances` means all."""
 
     instances: tuple[str, ...] = ()
-
-
-# --- from a gateway to a group --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Stubs generated from protos/omni/v1; do not edit."""
