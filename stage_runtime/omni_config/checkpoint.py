@@ -14,7 +14,8 @@ from pathlib import Path
 
 from omni_config.errors import ConfigError, Problem
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 _CONFIG = "config.json"
 
 
@@ -62,6 +63,8 @@ def hub_cache(environ: Mapping[str, str]) -> Path:
 
 def _snapshot_file(cache: Path, hub_id: str, revision: str) -> Path | None:
     """Return config.json of a cached revision, which is a branch, a tag or a commit."""
+    if not _REVISION.fullmatch(revision):
+        return None
     repository = cache / f"models--{hub_id.replace('/', '--')}"
     reference = repository / "refs" / revision
     commit = reference.read_text().strip() if reference.is_file() else revision

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-EncoderInputs = Mapping[str, Mapping[str, object]]
+from omni_config.errors import OmniError
+
+EncoderInputs = Mapping[str, Mapping[str, object] | None]
 """What preprocessing found for each encoder, by stage name; a stage without input may be absent."""
 
 MEDIA_KEYS = {
@@ -36,12 +38,16 @@ class Payload(Protocol):
     """What routing reads of a payload."""
 
     @property
-    def request(self) -> Request:
-        """The request that the payload belongs to."""
+    def request(self) -> Request | None:
+        """The request that the payload belongs to; this model's stages never drop it."""
 
     @property
-    def data(self) -> Mapping[str, object]:
-        """Holds `encoder_inputs` once preprocessing is done."""
+    def data(self) -> object:
+        """A mapping that holds `encoder_inputs` once preprocessing is done."""
+
+
+class UnroutableRequest(OmniError):
+    """A request or payload lacks what routing reads, or holds something else in its place."""
 
 
 def should_generate_audio_output(output_modalities: str | Iterable[str] | None) -> bool:
@@ -136,19 +142,24 @@ def _is_active(inputs: Mapping[str, object], keys: tuple[str, ...]) -> bool:
     return not inputs.get("_skip") and any(inputs.get(key) is not None for key in keys)
 
 
-def _speech(request: Request) -> bool:
+def _speech(request: Request | None) -> bool:
+    if request is None:
+        raise UnroutableRequest("the payload came without its request")
     wanted = request.metadata.get("output_modalities")
     if wanted is None or isinstance(wanted, str):
         return should_generate_audio_output(wanted)
-    if not isinstance(wanted, list | tuple | set | frozenset):
-        raise TypeError(f"output_modalities must be a name or a list of names, got {wanted!r}")
-    return should_generate_audio_output([str(modality) for modality in wanted])
+    if not isinstance(wanted, Iterable) or not all(isinstance(name, str) for name in wanted):
+        raise UnroutableRequest(
+            f"output_modalities must be a name or a list of names, got {wanted!r}"
+        )
+    return should_generate_audio_output(wanted)
 
 
 def _encoder_inputs(payload: Payload) -> EncoderInputs:
-    inputs = payload.data.get("encoder_inputs")
-    if inputs is None:
-        return {}
-    if not isinstance(inputs, Mapping):
-        raise TypeError(f"encoder_inputs must map stages to inputs, got {type(inputs).__name__}")
+    data = payload.data if isinstance(payload.data, Mapping) else {}
+    inputs = data.get("encoder_inputs") or {}
+    if not isinstance(inputs, Mapping) or not all(
+        value is None or isinstance(value, Mapping) for value in inputs.values()
+    ):
+        raise UnroutableRequest("encoder_inputs must map each stage to its inputs by name")
     return inputs
