@@ -7,16 +7,16 @@ selector lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from omni_config.document import Mark
 from omni_config.errors import ConfigError, Problem
-from omni_config.paths import Address, Grammar, Group, Keyed, Path, format_path
+from omni_config.paths import Address, Grammar, Leaf, Path, format_path
 from omni_config.scalars import ScalarError
+from omni_config.selector import SelectorError, select_stages
 from omni_config.sources import Layer, Patch, Source, Specificity
-from omni_config.suggestions import nearest
 
 REMOVED_TOP_KEYS = {
     "stage_overrides": "the stage_overrides block was removed; write the same settings under the "
@@ -29,7 +29,6 @@ REMOVED_TOP_KEYS = {
     "they run, and its limits are stages.<name>.comm.*",
     "fused_stages": "fused_stages was removed; give the stages the same stages.<name>.process",
 }
-_T = TypeVar("_T")
 _LIST_FORM = """stages must be a mapping keyed by stage name; the list form is no longer accepted. \
 Move each entry under its name and drop the name: key:
 
@@ -58,29 +57,17 @@ class Body:
 
     def source_of(self, keys: tuple[object, ...], detail: str = "") -> Source:
         """Return the source of the value at `keys`, at its own line."""
-        mark = self._mark(keys)
-        manager = next(
-            (
-                self.managers[keys[:end]]
-                for end in range(len(keys), -1, -1)
-                if keys[:end] in self.managers
-            ),
-            None,
-        )
-        return replace(
-            self.source, line=mark.line if mark else None, detail=detail, manager=manager
-        )
+        mark = _nearest(self.marks, keys)
+        manager = _nearest(self.managers, keys)
+        if mark is None and manager is None and not detail:
+            return self.source
+        line = mark.line if mark else None
+        return replace(self.source, line=line, detail=detail, manager=manager)
 
     def text_of(self, keys: tuple[object, ...]) -> str | None:
         """Return a scalar as it was spelt, when known."""
         mark = self.marks.get(keys)
         return mark.text if mark else None
-
-    def _mark(self, keys: tuple[object, ...]) -> Mark | None:
-        for end in range(len(keys), 0, -1):
-            if keys[:end] in self.marks:
-                return self.marks[keys[:end]]
-        return None
 
 
 def body_patches(body: Body, grammar: Grammar) -> tuple[list[Patch], list[Problem]]:
@@ -108,7 +95,7 @@ class _BodyReader:
             elif isinstance(key, str) and key in REMOVED_TOP_KEYS:
                 self._refuse((key,), key, f"{self._name}: {REMOVED_TOP_KEYS[key]}")
             else:
-                self._value((key,), (), value, Specificity.EXPLICIT)
+                self._value((key,), None, value, Specificity.EXPLICIT)
 
     @property
     def _name(self) -> str:
@@ -140,8 +127,9 @@ class _BodyReader:
                     f"stages.{name} must not set name: the mapping key is the stage's name",
                 )
             else:
+                stage = self._grammar.stage(name)
                 for key, value in settings.items():
-                    self._value((*keys, key), ("stages", name), value, Specificity.EXPLICIT)
+                    self._value((*keys, key), stage, value, Specificity.EXPLICIT)
 
     def _shared(self, entries: object) -> None:
         if not isinstance(entries, list):
@@ -161,119 +149,59 @@ class _BodyReader:
             return f" must be a mapping, got {_type_name(entry)}"
         if "select" not in entry:
             return " has no select; name the stages it is for, e.g. select: {engine: true}"
-        selected = self._selected(entry["select"])
-        if isinstance(selected, str):
-            return f".select{selected}"
+        try:
+            selected = select_stages(entry["select"], self._grammar.stages)
+        except SelectorError as error:
+            return f".select{error}"
         settings = {key: value for key, value in entry.items() if key != "select"}
         if not settings:
             return " sets nothing; write the settings beside select"
         for name in selected:
+            stage = self._grammar.stage(name)
             for key, value in settings.items():
-                self._value(
-                    ("shared", index, key),
-                    ("stages", name),
-                    value,
-                    Specificity.SHARED,
-                    detail=f"shared[{index}]",
-                )
+                keys = ("shared", index, key)
+                self._value(keys, stage, value, Specificity.SHARED, f"shared[{index}]")
         return None
-
-    def _selected(self, select: object) -> list[str] | str:
-        """Return the selected stage names, or the end of a sentence that begins at `select`."""
-        stages = self._grammar.stages
-        if not isinstance(select, Mapping) or not select:
-            return " must be a non-empty mapping"
-        unknown = [key for key in select if key not in ("stages", "engine", "exclude")]
-        if unknown:
-            return f" has unknown selector(s) {unknown}; use stages, engine or exclude"
-        for key in ("stages", "exclude"):
-            names = select.get(key, [])
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                return f".{key} must be a list of stage names, got {names!r}"
-            missing = [name for name in names if name not in stages]
-            if missing:
-                hint = nearest(missing[0], stages)
-                return (
-                    f".{key} names unknown stage(s) {missing}; this pipeline has: "
-                    f"{', '.join(stages)}"
-                    + (f"\n  did you mean: {', '.join(hint)}" if hint else "")
-                )
-        engine = select.get("engine")
-        if engine is not None and not isinstance(engine, bool):
-            return f".engine must be true or false, got {engine!r}"
-        chosen = [
-            name
-            for name, group in stages.items()
-            if name in select.get("stages", stages)
-            and name not in select.get("exclude", ())
-            and (engine is None or ("engine" in group.children) == engine)
-        ]
-        return chosen or " matches no stage of this pipeline"
 
     def _value(
         self,
         keys: tuple[object, ...],
-        prefix: Path,
+        parent: Address | None,
         value: object,
         specificity: Specificity,
         detail: str = "",
     ) -> None:
-        """Read the value at `keys`, whose last key stands below the setting `prefix`."""
-        key = keys[-1]
-        if not isinstance(key, str) or not key:
-            at = format_path(prefix) or "the file"
-            return self._refuse(
-                keys, format_path(prefix), f"{at} has the key {key!r}; a key is text"
-            )
-        path = (*prefix, key)
-        address = self._attempt(keys, lambda: self._compile(prefix, key))
-        if address is None:
-            return None
-        below = isinstance(address.node, (Group, Keyed)) or self._is_free(address)
-        if isinstance(value, Mapping) and below:
-            for inner, inner_value in value.items():
-                self._value((*keys, inner), address.path, inner_value, specificity, detail)
-            if value or not self._is_free(address):
-                return None
-        elif isinstance(address.node, (Group, Keyed)) and value is not None:
-            return self._refuse(
-                keys, format_path(path), f"{address} must be a mapping, got {_type_name(value)}"
-            )
-        read = self._attempt(keys, lambda: _read(address, value, self._body.text_of(keys)))
-        if read is not None:
-            self.patches.append(
-                Patch(
-                    address,
-                    value,
-                    read[0],
-                    self._body.source_of(keys, detail),
-                    self._body.layer,
-                    specificity,
-                )
-            )
-        return None
-
-    def _compile(self, prefix: Path, key: str) -> Address:
+        """Read the value at `keys`, whose last key stands below the setting `parent`."""
         try:
-            return (
-                self._grammar.compile((*prefix, key)) if prefix else self._grammar.compile_top(key)
-            )
-        except ConfigError:
-            if "." in key:
-                message = _nested_spelling(prefix, key)
-                raise ConfigError([Problem(format_path((*prefix, key)), message)]) from None
-            raise
-
-    @staticmethod
-    def _is_free(address: Address) -> bool:
-        return getattr(address.node, "free", False) and not isinstance(address.node, Group)
-
-    def _attempt(self, keys: tuple[object, ...], step: Callable[[], _T]) -> _T | None:
-        try:
-            return step()
+            address = self._compile(parent, keys[-1])
+            # An empty mapping at a free key is a value for its consumer; elsewhere it is nothing.
+            open_ended = not address.is_leaf and (value or not address.is_free)
+            if isinstance(value, Mapping) and open_ended:
+                for key, inner in value.items():
+                    self._value((*keys, key), address, inner, specificity, detail)
+                return
+            read = _read(address, value, self._body.text_of(keys))
         except ConfigError as error:
             self._report(keys, error)
-            return None
+            return
+        source = self._body.source_of(keys, detail)
+        self.patches.append(Patch(address, value, read, source, self._body.layer, specificity))
+
+    def _compile(self, parent: Address | None, key: object) -> Address:
+        prefix = parent.path if parent is not None else ()
+        if not isinstance(key, str) or not key:
+            at = format_path(prefix) or "the file"
+            message = f"{at} has the key {key!r}; a key is text"
+            raise ConfigError([Problem(format_path(prefix), message)])
+        try:
+            if parent is None:
+                return self._grammar.compile_top(key)
+            return self._grammar.below(parent, key)
+        except ConfigError:
+            if "." not in key:
+                raise
+            problem = Problem(format_path((*prefix, key)), _nested_spelling(prefix, key))
+            raise ConfigError([problem]) from None
 
     def _report(self, keys: tuple[object, ...], error: ConfigError) -> None:
         where = self._body.source_of(keys).where
@@ -283,13 +211,33 @@ class _BodyReader:
         self.problems.append(Problem(path, message, self._body.source_of(keys).where))
 
 
-def _read(address: Address, value: object, text: str | None) -> tuple[object]:
-    if isinstance(address.node, (Group, Keyed)):
-        return (value,)
+def _read(address: Address, value: object, text: str | None) -> object:
+    node = address.node
+    if not isinstance(node, Leaf):
+        if value is None:
+            return None
+        message = f"{address} must be a mapping, got {_type_name(value)}"
+        raise ConfigError([Problem(str(address), message)])
     try:
-        return (address.node.type.read_value(value, text),)
+        return node.type.read_value(value, text)
     except ScalarError as error:
         raise ConfigError([Problem(str(address), f"{address} {error}")]) from None
+
+
+_Found = TypeVar("_Found")
+
+
+def _nearest(
+    values: Mapping[tuple[object, ...], _Found], keys: tuple[object, ...]
+) -> _Found | None:
+    """Return what is known about the value at `keys`, or about the nearest one around it."""
+    if not values:
+        return None
+    for end in range(len(keys), -1, -1):
+        found = values.get(keys[:end])
+        if found is not None:
+            return found
+    return None
 
 
 def _nested_spelling(prefix: Path, key: str) -> str:

@@ -11,12 +11,14 @@ import yaml
 
 from omni_config.errors import ConfigError, Problem
 from omni_config.paths import Address, Group, Keyed, Leaf, Path, format_path, grammar_of
-from omni_config.provenance import Trace, plain, value_at
+from omni_config.provenance import Trace, TraceJson, plain, value_at
 from omni_config.resolve import Resolution
 from omni_config.schema import PipelineConfig
 from omni_config.settings import EngineArgs, FactoryArgs, FreeSettings
 
 UNCHANGED = "No configuration source changed the pipeline's defaults."
+_FREE_KEY_DEPTH = 4
+"""Segments of a free key: `stages`, the stage, `engine` or `factory`, the key."""
 UNTOUCHED = "No configuration source touched the pipeline's defaults."
 
 
@@ -25,6 +27,11 @@ def diff_lines(resolution: Resolution) -> list[str]:
     changes: dict[str, str] = {}
     for path, trace in resolution.traces.items():
         if path[0] == "processes":
+            continue
+        if len(path) > _FREE_KEY_DEPTH and _is_free_key(path):
+            # A consumer receives the key as a whole, however deep it was written.
+            whole = path[:_FREE_KEY_DEPTH]
+            changes[format_path(whole)] = f"None -> {value_at(resolution.config, whole)!r}"
             continue
         resolved = value_at(resolution.config, path)
         if isinstance(resolved, dict) and _covered(path, resolution):
@@ -74,14 +81,14 @@ def provenance_lines(resolution: Resolution) -> list[str]:
     return "\n\n".join(blocks).splitlines() if blocks else [UNTOUCHED]
 
 
-def provenance_json(resolution: Resolution) -> list[dict[str, object]]:
+def provenance_json(resolution: Resolution) -> list[TraceJson]:
     """Return the history of every touched path as plain data, sorted by path."""
     return sorted(
         (
             trace.to_json(value_at(resolution.config, path))
             for path, trace in resolution.traces.items()
         ),
-        key=lambda row: str(row["path"]),
+        key=lambda row: row["path"],
     )
 
 
@@ -189,7 +196,7 @@ def _explicit_null(path: Path, trace: Trace) -> bool:
 
 
 def _is_free_key(path: Path) -> bool:
-    if path[0] != "stages" or len(path) < 4 or path[2] not in ("engine", "factory"):
+    if path[0] != "stages" or len(path) < _FREE_KEY_DEPTH or path[2] not in ("engine", "factory"):
         return False
     model = EngineArgs if path[2] == "engine" else FactoryArgs
     return path[3] not in model.model_fields

@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from omni_config.errors import ConfigError, Problem
-from omni_config.paths import Group, Keyed, Path, format_path
+from omni_config.paths import Group, Keyed, Path
 from omni_config.provenance import Tracer, Write, below, plain
 from omni_config.refusals import validation_problems
-from omni_config.schema import PipelineConfig
+from omni_config.schema import PipelineConfig, StageConfig
 from omni_config.settings import FreeSettings
 from omni_config.sources import Patch, Source
 
@@ -78,39 +78,40 @@ class Merge:
         self.tracer.add_derived(path, Write(value, DERIVED))
         self._write(path, value)
 
-    def build(self) -> PipelineConfig:
+    def build(self, refused: Sequence[Problem] = ()) -> PipelineConfig:
         """Return the configuration.
 
+        Args:
+            refused: problems of the sources. A value that was refused is not in the configuration,
+                so rules are reported only for stages that no such value was meant for.
+
         Raises:
-            ConfigError: every value that is out of range and every broken rule, each at its source.
+            ConfigError: everything that is wrong, each problem at its source.
         """
-        problems = list(self.problems)
-        stages = []
-        for name, declared in self._declared.items():
-            tree = self._touched.get(name)
-            if tree is None:
-                stages.append(declared)
-                continue
-            try:
-                stages.append(type(declared).model_validate(tree))
-            except ValidationError as error:
-                problems += validation_problems(error, type(declared), ("stages", name))
+        problems = [*refused, *self.problems]
+        stages = [self._stage(name, problems) for name in self._declared]
         try:
-            # Top-level values are checked even when a stage is broken, to report both at once.
-            config = self._pipeline.model_validate(
-                {
-                    **self._top,
-                    "stages": tuple(self._declared.values()) if problems else tuple(stages),
-                }
-            )
+            config = self._pipeline.model_validate({**self._top, "stages": tuple(stages)})
         except ValidationError as error:
             problems += validation_problems(error, self._pipeline, ())
         except ConfigError as error:
-            if not problems:
-                problems += error.problems
+            spoilt = {_owner(problem.path) for problem in problems}
+            problems += [p for p in error.problems if _owner(p.path) not in spoilt]
         if problems:
             raise ConfigError(self._placed(problem) for problem in problems)
         return config
+
+    def _stage(self, name: str, problems: list[Problem]) -> StageConfig:
+        """Return one stage as written; the declared one when nothing, or nothing valid, was."""
+        declared = self._declared[name]
+        tree = self._touched.get(name)
+        if tree is None:
+            return declared
+        try:
+            return type(declared).model_validate(tree)
+        except ValidationError as error:
+            problems += validation_problems(error, type(declared), ("stages", name))
+            return declared
 
     def _write(self, path: Path, value: object) -> None:
         tree, rest = self._tree(path)
@@ -183,6 +184,14 @@ class Merge:
         return problem
 
 
+def _owner(path: str) -> tuple[str, ...]:
+    """Return the stage, or the top-level setting, that a problem is about."""
+    segments = path.split(".")
+    if segments[0] == "stages":
+        return tuple(segments[:2])
+    return ("stages", segments[0])
+
+
 def _default(model: type[BaseModel], field: str) -> object:
     return model.model_fields[field].get_default(call_default_factory=True)
 
@@ -206,5 +215,3 @@ def _leaves(path: Path, value: object) -> list[tuple[Path, object]]:
         return [(path, value)]
     return [leaf for key, item in value.items() for leaf in _leaves((*path, key), item)]
 
-
-__all__ = ["DERIVED", "Merge", "conflicts", "format_path"]

@@ -83,6 +83,16 @@ class Address:
     path: Path
     node: Node
 
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing can be addressed below it."""
+        return isinstance(self.node, Leaf) and not self.node.free
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it is a key that only its consumer knows."""
+        return isinstance(self.node, Leaf) and self.node.free
+
     def __str__(self) -> str:
         return format_path(self.path)
 
@@ -140,19 +150,30 @@ class Grammar:
         Raises:
             ConfigError: the path means nothing, with the reason and the nearest real names.
         """
-        spelling = spelling or format_path(segments)
         rest = tuple(segments[1:] if segments[0] == "stages" else segments)
         if not rest:
-            raise path_error(spelling, "'stages' names every stage; write one field of one stage")
+            raise path_error("stages", "'stages' names every stage; write one field of one stage")
         head = _known(rest[0], self.stages)
         if head is not None:
             return self._descend(("stages", head), self.stages[head], rest[1:])
         if segments[0] == "stages":
             raise self.unknown_stage(rest[0])
-        head = _known(rest[0], {**self.top.children, **self.top.internal})
+        head = _known(rest[0], self.top.children) or _known(rest[0], self.top.internal)
         if head is None:
-            raise self._unknown_head(spelling, rest[0])
+            raise self._unknown_head(spelling or format_path(segments), rest[0])
         return self._descend((), self.top, (head, *rest[1:]))
+
+    def stage(self, name: str) -> Address:
+        """Return the address of a declared stage."""
+        return Address(("stages", name), self.stages[name])
+
+    def below(self, parent: Address, key: str) -> Address:
+        """Compile one key of a mapping that stands at `parent`.
+
+        Raises:
+            ConfigError: nothing of that name can stand there.
+        """
+        return self._descend(parent.path, parent.node, (key,))
 
     def compile_top(self, key: str) -> Address:
         """Compile a top-level key of a file, where a stage stands under `stages:`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
 from pydantic import BaseModel
 
@@ -18,6 +19,27 @@ from omni_config.settings import FreeSettings
 from omni_config.sources import Source
 
 BASELINE = "model default - value before any patch was applied"
+
+
+class WriteJson(TypedDict):
+    """One write as plain data; `state` is `winner` or `superseded`."""
+
+    value: object
+    source: str
+    kind: str
+    origin: str
+    line: int | None
+    manager: str | None
+    state: str
+
+
+class TraceJson(TypedDict):
+    """The history of one path as plain data, writes from weakest to strongest."""
+
+    path: str
+    value: object
+    baseline: object
+    writes: list[WriteJson]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +81,7 @@ class Trace:
         changed = "" if _same(winner.value, resolved) else f" (resolved to {resolved!r})"
         yield f"  {winner.value!r}  <- {winner.source}  [winner]{changed}"
 
-    def to_json(self, resolved: object) -> dict[str, object]:
+    def to_json(self, resolved: object) -> TraceJson:
         """Return the trace as plain data."""
         last = len(self.writes) - 1
         return {

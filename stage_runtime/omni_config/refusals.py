@@ -78,7 +78,7 @@ def _problem(
 
 def _sentence(detail: ErrorDetails) -> str:
     message = detail["msg"].removeprefix("Value error, ")
-    return re.sub(r"^(Input|Tuple|List|Dictionary|String) should ", "must ", message)
+    return re.sub(r"^(Input|Value|Tuple|List|Dictionary|String) should ", "must ", message)
 
 
 def _annotation(model: type[BaseModel], path: Path) -> object:

@@ -13,6 +13,7 @@ from omni_config.body import Body, body_patches, config_class_name
 from omni_config.consumer_keys import unknown_keys
 from omni_config.document import Document
 from omni_config.errors import ConfigError, Problem
+from omni_config.instances import device_override_warnings
 from omni_config.merge import Merge, conflicts
 from omni_config.paths import Grammar, Path, grammar_of
 from omni_config.provenance import Trace
@@ -107,15 +108,13 @@ def resolve(pipeline: type[PipelineConfig], sources: Sources) -> Resolution:
     merge = Merge(pipeline, model_path or "unknown")
     for patch in patches:
         merge.apply(patch)
-    try:
-        config = merge.build()
-    except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from None
-    if problems:
-        raise ConfigError(problems)
+    config = merge.build(problems)
     if _derive(config, merge):
         config = merge.build()
-    warnings = tuple(str(problem) for problem in unknown_keys(config))
+    warnings = (
+        *(str(problem) for problem in unknown_keys(config)),
+        *device_override_warnings(config),
+    )
     return Resolution(config, merge.tracer.traces(), warnings)
 
 
