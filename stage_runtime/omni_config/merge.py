@@ -21,7 +21,9 @@ from omni_config.settings import FreeSettings
 from omni_config.sources import Patch, Source
 
 DERIVED = Source("model default", detail="derived from the resolved TP settings at launch")
+MOVED_TO_CPU = Source("model default", detail="a stage without a GPU has no GPU budget")
 _CLEARABLE = ("engine",)
+_GPU_BUDGETS = ("gpu_memory_fraction", "total_reserve_bytes")
 
 
 def conflicts(patches: Iterable[Patch]) -> list[Problem]:
@@ -77,6 +79,17 @@ class Merge:
         """Fill a gap with a value that follows from other settings."""
         self.tracer.add_derived(path, Write(value, DERIVED))
         self._write(path, value)
+
+    def drop_idle_budgets(self) -> None:
+        """Take a GPU budget that nobody wrote from a stage that was moved to the CPU."""
+        for name, tree in self._touched.items():
+            if tree["gpu"] is not None:
+                continue
+            for field in _GPU_BUDGETS:
+                path = ("stages", name, field)
+                if tree[field] is not None and path not in self.tracer:
+                    self.tracer.add(path, tree[field], Write(None, MOVED_TO_CPU))
+                    tree[field] = None
 
     def build(self, refused: Sequence[Problem] = ()) -> PipelineConfig:
         """Return the configuration.

@@ -108,6 +108,7 @@ def resolve(pipeline: type[PipelineConfig], sources: Sources) -> Resolution:
     merge = Merge(pipeline, model_path or "unknown")
     for patch in patches:
         merge.apply(patch)
+    merge.drop_idle_budgets()
     config = merge.build(problems)
     if _derive(config, merge):
         config = merge.build()

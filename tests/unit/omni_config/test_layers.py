@@ -118,6 +118,17 @@ def test_a_derived_value_says_so_and_a_written_one_wins() -> None:
     assert explain_lines(written, address)[0] == f"stages.{path} = False"
 
 
+def test_a_stage_moved_to_the_cpu_loses_the_budget_nobody_wrote() -> None:
+    resolution = resolved("stages: {code2wav: {gpu: null}}\n")
+    assert resolution.config.by_name["code2wav"].gpu_memory_fraction is None
+    address = compile_path(type(resolution.config), "code2wav.gpu_memory_fraction")
+    assert explain_lines(resolution, address)[-1] == (
+        "  None  <- model default - a stage without a GPU has no GPU budget  [winner]"
+    )
+    with pytest.raises(ConfigError, match="would have no effect"):
+        resolved("stages: {code2wav: {gpu: null, gpu_memory_fraction: 0.1}}\n")
+
+
 def test_a_value_that_validation_changed_shows_both() -> None:
     resolution = resolved("", words=("--thinker.engine.kv_cache_bytes", "2GiB"))
     address = compile_path(type(resolution.config), "thinker.engine.kv_cache_bytes")
