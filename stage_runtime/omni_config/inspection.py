@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import yaml
 
@@ -22,25 +23,39 @@ _FREE_KEY_DEPTH = 4
 UNTOUCHED = "No configuration source touched the pipeline's defaults."
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value that is not the model's default."""
+
+    default: object
+    resolved: object
+
+
 def diff_lines(resolution: Resolution) -> list[str]:
     """Return `path: old -> new` for each value that differs from the model's default, sorted."""
-    changes: dict[str, str] = {}
+    found = changes(resolution)
+    return [f"{path}: {change.default!r} -> {change.resolved!r}" for path, change in found.items()]
+
+
+def changes(resolution: Resolution) -> dict[str, Change]:
+    """Return each value that differs from the model's default by its path, sorted."""
+    found: dict[str, Change] = {}
     for path, trace in resolution.traces.items():
         if path[0] == "processes":
             continue
         if len(path) > _FREE_KEY_DEPTH and _is_free_key(path):
             # A consumer receives the key as a whole, however deep it was written.
             whole = path[:_FREE_KEY_DEPTH]
-            changes[format_path(whole)] = f"None -> {value_at(resolution.config, whole)!r}"
+            found[format_path(whole)] = Change(None, value_at(resolution.config, whole))
             continue
         resolved = value_at(resolution.config, path)
         if isinstance(resolved, dict) and _covered(path, resolution):
             continue
         if resolved != trace.baseline or _explicit_null(path, trace):
-            changes[format_path(path)] = f"{trace.baseline!r} -> {resolved!r}"
-    changes |= _process_changes(resolution)
-    changes |= _name_change(resolution)
-    return [f"{path}: {changes[path]}" for path in sorted(changes)]
+            found[format_path(path)] = Change(trace.baseline, resolved)
+    found |= _process_changes(resolution)
+    found |= _name_change(resolution)
+    return {path: found[path] for path in sorted(found)}
 
 
 def explain_lines(resolution: Resolution, address: Address) -> list[str]:
@@ -202,19 +217,19 @@ def _is_free_key(path: Path) -> bool:
     return path[3] not in model.model_fields
 
 
-def _process_changes(resolution: Resolution) -> dict[str, str]:
+def _process_changes(resolution: Resolution) -> dict[str, Change]:
     """Return one change per written process policy: it is new as a whole."""
     names = {path[1] for path in resolution.traces if path[0] == "processes" and len(path) > 1}
     return {
-        format_path(("processes", name)): f"None -> {plain(resolution.config.processes[name])!r}"
+        format_path(("processes", name)): Change(None, plain(resolution.config.processes[name]))
         for name in names
         if name in resolution.config.processes
     }
 
 
-def _name_change(resolution: Resolution) -> dict[str, str]:
+def _name_change(resolution: Resolution) -> dict[str, Change]:
     trace = resolution.traces.get(("model_path",))
     name = resolution.config.display_name
     if trace is None or name == trace.baseline:
         return {}
-    return {"name": f"{trace.baseline!r} -> {name!r}"}
+    return {"name": Change(trace.baseline, name)}
