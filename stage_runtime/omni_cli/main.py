@@ -1,0 +1,140 @@
+"""The `omni` command: the table of its commands, and how it ends.
+
+Commands are imported when they are called: `omni --help` waits for none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer._click.core import Command, Context  # Typer gives them no public names
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from omni_cli.output import is_decorated, print_errors
+from omni_config.errors import ConfigError, OmniError
+
+COMMANDS = {
+    "config": ("omni_cli.config_commands", "Resolve, explain and export a configuration."),
+    "plan": ("omni_cli.plan_command", "Show what will run where, and why."),
+    "pipelines": ("omni_cli.pipelines_command", "List models, their pipelines and stages."),
+}
+"""Module and summary of each command. A module holds a Typer application called `app`."""
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class _Deferred(TyperCommand):
+    """Stands for a command that is not imported yet."""
+
+    def __init__(self, name: str, module: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+        self._module = module
+
+    def load(self) -> Command:
+        """Import the command."""
+        command = get_command(import_module(self._module).app)
+        command.name = self.name
+        return command
+
+
+class _Commands(TyperGroup):
+    """Knows the names of all commands and imports the one that is called."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, _Deferred) else command, rest
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich" if is_decorated(sys.stdout) else None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import version
+
+    typer.echo(f"omnipipe {version('omnipipe')}")
+    raise typer.Exit
+
+
+@app.callback()
+def omni(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Serve omni-modal models as pipelines of stages."""
+
+
+def command() -> Command:
+    """Return the root command with every command of the table."""
+    root = get_command(app)
+    assert isinstance(root, _Commands)
+    for name, (module, summary) in COMMANDS.items():
+        root.add_command(_Deferred(name, module, summary))
+    return root
+
+
+def run(arguments: Sequence[str], program: str = "omni") -> int:
+    """Run one command line and return its exit status.
+
+    What a user can get wrong ends as a message on standard error: status 2 for a usage or
+    configuration that cannot work, 1 for anything else that failed on purpose.
+    """
+    try:
+        status = command().main(list(arguments), prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except NoArgsIsHelpError as error:
+        error.show()
+        return EXIT_USAGE
+    except UsageError as error:
+        print_errors([_usage_message(error)])
+        return EXIT_USAGE
+    except ConfigError as error:
+        print_errors(str(problem) for problem in error.problems)
+        return EXIT_USAGE
+    except OmniError as error:
+        print_errors([str(error)])
+        return EXIT_FAILED
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    try:
+        status = run(sys.argv[1:], Path(sys.argv[0]).name)
+    except BrokenPipeError:
+        # The reader has left, as `| head` does; the interpreter must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = EXIT_FAILED
+    sys.exit(status)
+
+
+def _usage_message(error: UsageError) -> str:
+    hint = f"\nTry '{error.ctx.command_path} --help' for help." if error.ctx else ""
+    return f"{error.format_message()}{hint}"
