@@ -29,7 +29,7 @@ STATE_ROOT_VARIABLE = "OMNI_MPS_STATE_ROOT"
 CLIENT_TOKEN_VARIABLE = "OMNI_MPS_CLIENT_TOKEN"
 _PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 _STAGE_OVERRIDES = (VISIBLE_DEVICES, "CUDA_DEVICE_ORDER", _PIPE_VARIABLE, SHARE_VARIABLE)
-_CONTROL_MISSING = "nvidia-cuda-mps-control is not on PATH"
+_CONTROL = "nvidia-cuda-mps-control"
 _NO_CLIENT = "no process is eligible for MPS (TP and CPU-only processes cannot attach)"
 _MAX_SOCKET_PATH_BYTES = 107
 _CONTROL_SOCKET = "/pipe/control"
@@ -92,7 +92,7 @@ def decide_mps(draft: PlanDraft, run_id: str) -> MpsDecision:
         if (obstacle := client_obstacle(group))
     }
     if draft.devices.has_mps_control is False:
-        return _without(mode, refused, _CONTROL_MISSING)
+        return _without(mode, refused, f"{_CONTROL} not found")
     unresolved = unresolved_gpus(draft)
     if unresolved:
         return _without(mode, refused, f"physical GPU mapping is incomplete ({unresolved})")
@@ -227,7 +227,7 @@ def _path_problems(draft: PlanDraft) -> Iterator[Problem]:
 
 def _on_problems(draft: PlanDraft) -> Iterator[Problem]:
     if draft.devices.has_mps_control is False:
-        yield Problem("mps", f"mps=on but {_CONTROL_MISSING}")
+        yield Problem("mps", f"mps=on but {_CONTROL} is not on PATH")
         return
     unresolved = unresolved_gpus(draft)
     if unresolved:
