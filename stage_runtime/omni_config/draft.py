@@ -10,7 +10,7 @@ from omni_config.devices import NO_DEVICES, DeviceTable
 from omni_config.instances import ReplicaTopology, StageInstance, expand_replicas
 from omni_config.placement import PlacementPlan, plan_placement
 from omni_config.processes import ProcessGroup, ProcessPlan, plan_processes
-from omni_config.schema import PipelineConfig
+from omni_config.schema import PipelineConfig, engine_of
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,5 @@ def launch_values(draft: PlanDraft, stage_name: str) -> Iterator[tuple[str, obje
         yield f"stages.{stage_name}.factory.{key}", value
     for key, value in stage.factory.written().items():
         yield f"stages.{stage_name}.factory.{key}", value
-    engine = getattr(stage, "engine", None)
-    for key, value in (engine.written() if engine is not None else {}).items():
+    for key, value in engine_of(stage).written().items():
         yield f"stages.{stage_name}.engine.{key}", value

@@ -110,24 +110,21 @@ def _flow_problems(config: PipelineConfig) -> Iterator[Problem]:
 
 
 def _payload_cycle(by_name: Mapping[str, StageConfig]) -> list[str]:
+    """Return the stages of one cycle, the first repeated at the end; empty when there is none."""
     done: set[str] = set()
-
-    def visit(name: str, trail: list[str]) -> list[str]:
-        if name in trail:
-            return [*trail[trail.index(name) :], name]
-        if name in done:
-            return []
-        for target in by_name[name].next:
-            cycle = visit(target, [*trail, name])
-            if cycle:
-                return cycle
-        done.add(name)
-        return []
-
-    for name in by_name:
-        cycle = visit(name, [])
-        if cycle:
-            return cycle
+    for start in by_name:
+        # The stages walked through, in order, each with the targets not tried yet.
+        trail = {} if start in done else {start: iter(by_name[start].next)}
+        while trail:
+            name = next(reversed(trail))
+            target = next(trail[name], None)
+            if target is None:
+                done.add(trail.popitem()[0])
+            elif target in trail:
+                names = list(trail)
+                return [*names[names.index(target) :], target]
+            elif target not in done:
+                trail[target] = iter(by_name[target].next)
     return []
 
 

@@ -93,6 +93,11 @@ def test_the_json_of_a_plan_is_json() -> None:
     assert json.loads(json.dumps(plan)) == plan
 
 
+def test_a_chain_longer_than_pythons_stack_is_planned() -> None:
+    config = chain(*(stage(f"s{index}") for index in range(1500)))
+    assert len(prepare_pipeline_runtime(config).process_plan.groups) == 1500
+
+
 def test_one_configuration_has_one_plan() -> None:
     config = resolve_case(SPEECH).config
     assert prepare_pipeline_runtime(config).to_json() == prepare_pipeline_runtime(config).to_json()

@@ -62,7 +62,7 @@ def layouts(draw: st.DrawFn) -> tuple[tuple[StageConfig, ...], dict[str, Any]]:
     }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(layouts())
 def test_a_plan_keeps_every_invariant_or_is_refused_with_a_path(
     layout: tuple[tuple[StageConfig, ...], dict[str, Any]],
