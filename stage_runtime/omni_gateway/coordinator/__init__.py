@@ -1,0 +1,28 @@
+"""The Coordinator: admits requests, binds them to replicas, gathers output, ends each exactly once.
+
+`state` decides and does nothing else; `coordinator` gives it a clock, links and readers;
+`replicas` is the side of the group processes.
+"""
+
+from omni_gateway.coordinator.coordinator import Coordinator, ReplicaLink
+from omni_gateway.coordinator.directory import Readiness, Registration
+from omni_gateway.coordinator.handle import RequestHandle
+from omni_gateway.coordinator.options import CoordinatorOptions
+from omni_gateway.coordinator.records import Phase
+from omni_gateway.coordinator.replicas import ReplicaGate
+from omni_gateway.coordinator.streams import Output
+from omni_gateway.coordinator.topology import PipelineTopology, topology_of
+
+__all__ = [
+    "Coordinator",
+    "CoordinatorOptions",
+    "Output",
+    "Phase",
+    "PipelineTopology",
+    "Readiness",
+    "Registration",
+    "ReplicaGate",
+    "ReplicaLink",
+    "RequestHandle",
+    "topology_of",
+]

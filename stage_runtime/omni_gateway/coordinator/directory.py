@@ -1,0 +1,261 @@
+"""Which replicas of each process group are there, and in what state: pure bookkeeping, no I/O.
+
+Replicas register themselves and are known by their incarnation, never by name: pods of one
+    Deployment share all
+their names. A replica is lost when it says goodbye, when a newer process answers at its address, or
+when nothing was heard from it for a lease. A dropped connection alone loses nothing; such a replica
+is merely bound last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from omni_gateway.coordinator.topology import PipelineTopology
+from omni_wire.errors import ConfigMismatch, StaleIncarnation
+from omni_wire.identity import Endpoint, stage_of
+
+REPLACED_MEMORY = 4096
+"""Replaced incarnations that are remembered; the oldest is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a group process says about itself.
+
+    Attributes:
+        group: process group, `talker` or `talker@r1`.
+        incarnation: drawn by the process when it started.
+        address: gRPC target under which other groups reach it.
+        instances: its stage instances, `thinker` or `thinker@r1`.
+        revision: revision of the pipeline it was started for; may be empty.
+    """
+
+    group: str
+    incarnation: int
+    address: str
+    instances: tuple[str, ...]
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStats:
+    """Load that an instance reported of itself, requests of all gateways together.
+
+    Attributes:
+        queued: requests that wait for their first step.
+        in_flight: requests held, waiting ones included.
+        heartbeat: count of scheduler steps and idle ticks; one that stands still means a stuck
+            stage.
+        heartbeat_age_seconds: since it last rose.
+    """
+
+    queued: int
+    in_flight: int
+    heartbeat: int
+    heartbeat_age_seconds: float
+
+
+@dataclass(slots=True)
+class Replica:
+    """One registered group process.
+
+    Attributes:
+        heard: when anything arrived from it last, in the Coordinator's clock.
+        not_ready: instances that are not ready, each with the reason.
+        serves: revisions whose requests it may take.
+        outstanding: unfinished requests of this Coordinator that need it.
+        last_bound: turn in which it was chosen last; makes equal loads take turns.
+        order: turn in which it registered.
+        stats: latest report of each instance.
+    """
+
+    registration: Registration
+    heard: float
+    order: int
+    not_ready: dict[str, str]
+    serves: set[str]
+    connected: bool = True
+    draining: bool = False
+    outstanding: int = 0
+    last_bound: int = -1
+    stats: dict[str, ReplicaStats] = field(default_factory=dict)
+
+    @property
+    def incarnation(self) -> int:
+        """Identity of the process."""
+        return self.registration.incarnation
+
+    @property
+    def routable(self) -> bool:
+        """Whether new requests may be bound to it."""
+        return not self.draining and not self.not_ready
+
+    def endpoints(self) -> Iterator[tuple[str, Endpoint]]:
+        """Yield each logical stage with the endpoint that serves it here."""
+        for instance in self.registration.instances:
+            endpoint = Endpoint(instance, self.registration.address, self.incarnation)
+            yield stage_of(instance), endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether requests can be served.
+
+    Attributes:
+        reasons: why a stage cannot serve, by stage name; empty when the pipeline is ready.
+        replicas: routable replicas of every stage.
+    """
+
+    reasons: Mapping[str, str]
+    replicas: Mapping[str, int]
+
+    @property
+    def ready(self) -> bool:
+        """True when every stage has a routable replica."""
+        return not self.reasons
+
+
+@dataclass(slots=True)
+class Directory:
+    """The replicas of one pipeline.
+
+    Attributes:
+        lease_seconds: silence after which a replica counts as lost.
+    """
+
+    topology: PipelineTopology
+    lease_seconds: float
+    _replicas: dict[int, Replica] = field(default_factory=dict)
+    _replaced: dict[int, None] = field(default_factory=dict)
+    _turn: int = 0
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def get(self, incarnation: int) -> Replica | None:
+        """Return a replica, or null when it is unknown or lost."""
+        return self._replicas.get(incarnation)
+
+    def of_group(self, group: str) -> list[Replica]:
+        """Return the replicas of a logical group, in order of registration."""
+        return [one for one in self if stage_of(one.registration.group) == group]
+
+    def register(self, registration: Registration, now: float) -> list[int]:
+        """Take in a replica, or take it back after a cut; its instances start not ready.
+
+        Returns:
+            Incarnations that this registration replaces: they are lost, and the caller must say so.
+
+        Raises:
+            ConfigMismatch: it does not hold exactly the stages of one of the pipeline's groups.
+            StaleIncarnation: a newer process has answered at its address.
+        """
+        self._check(registration)
+        known = self._replicas.get(registration.incarnation)
+        if known is not None:
+            known.connected, known.heard = True, now
+            return []
+        replaced = [
+            one.incarnation for one in self if one.registration.address == registration.address
+        ]
+        for incarnation in replaced:
+            self._remember_replaced(incarnation)
+        self._turn += 1
+        self._replicas[registration.incarnation] = Replica(
+            registration,
+            heard=now,
+            order=self._turn,
+            not_ready=dict.fromkeys(registration.instances, "starting"),
+            serves={registration.revision},
+        )
+        return replaced
+
+    def remove(self, incarnation: int) -> Replica | None:
+        """Forget a lost replica; returns it, or null when it was unknown."""
+        return self._replicas.pop(incarnation, None)
+
+    def set_ready(self, incarnation: int, instance: str, *, reason: str | None) -> None:
+        """Note that an instance is ready (no reason) or why it is not."""
+        replica = self._replicas.get(incarnation)
+        if replica is None or instance not in replica.registration.instances:
+            return
+        if reason is None:
+            replica.not_ready.pop(instance, None)
+        else:
+            replica.not_ready[instance] = reason
+
+    def share(self, group: str, revision: str, also: str) -> None:
+        """Let replicas of one revision serve requests of another that kept their group."""
+        for replica in self.of_group(group):
+            if revision in replica.serves:
+                replica.serves.add(also)
+
+    def silent_since(self, now: float) -> list[int]:
+        """Return replicas from which nothing was heard for a lease."""
+        limit = now - self.lease_seconds
+        return [one.incarnation for one in self if one.heard <= limit]
+
+    def next_expiry(self) -> float | None:
+        """Return when the first lease runs out if nothing is heard, or null without replicas."""
+        return min((one.heard + self.lease_seconds for one in self), default=None)
+
+    def take_turn(self, replica: Replica) -> None:
+        """Note that a replica was chosen, so that others of equal load go first."""
+        self._turn += 1
+        replica.last_bound = self._turn
+
+    def readiness(self) -> Readiness:
+        """Return which stages can serve, and why the others cannot."""
+        counts = dict.fromkeys(self.topology.stages, 0)
+        reasons: dict[str, str] = {}
+        for group in self.topology.groups:
+            replicas = self.of_group(group)
+            routable = sum(one.routable for one in replicas)
+            for stage in self.topology.stages_of(group):
+                counts[stage] = routable
+                if not routable:
+                    reasons[stage] = _why_not(group, replicas)
+        return Readiness(reasons, counts)
+
+    def why_unroutable(self, needed: frozenset[str], revision: str | None) -> str:
+        """Return why no request that needs these stages can be bound now."""
+        reasons = self.readiness().reasons
+        missing = [reasons[one] for one in self.topology.stages if one in needed & reasons.keys()]
+        if missing:
+            return "; ".join(dict.fromkeys(missing))
+        which = "any one revision" if revision is None else f"revision '{revision}'"
+        return f"no complete path of {which}"
+
+    def _check(self, registration: Registration) -> None:
+        if registration.incarnation in self._replaced:
+            raise StaleIncarnation(
+                f"a newer process than incarnation {registration.incarnation} "
+                f"answers at {registration.address}"
+            )
+        group = stage_of(registration.group)
+        expected = self.topology.stages_of(group)
+        offered = sorted(map(stage_of, registration.instances))
+        if not expected or offered != sorted(expected):
+            raise ConfigMismatch(
+                f"group '{registration.group}' holds {offered}; this pipeline has "
+                f"{sorted(expected) if expected else 'no such group'}"
+            )
+
+    def _remember_replaced(self, incarnation: int) -> None:
+        self._replaced[incarnation] = None
+        if len(self._replaced) > REPLACED_MEMORY:
+            del self._replaced[next(iter(self._replaced))]
+
+
+def _why_not(group: str, replicas: list[Replica]) -> str:
+    if not replicas:
+        return f"group '{group}' has no replica"
+    draining = sum(one.draining for one in replicas)
+    waiting = {reason for one in replicas for reason in one.not_ready.values()}
+    words = [f"{draining} draining"] if draining else []
+    return f"group '{group}': {', '.join(words + sorted(waiting))}"
