@@ -28,6 +28,8 @@ class SharedCard:
     @property
     def shown(self) -> str:
         """The card as messages name it."""
+        if self.card == f"gpu{self.gpu_ids[0]}":
+            return f"GPU {self.gpu_ids[0]}"
         return f"physical GPU {self.card} (logical GPUs {list(self.gpu_ids)})"
 
 

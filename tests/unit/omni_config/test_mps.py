@@ -40,7 +40,7 @@ def test_without_a_device_table_clients_are_planned_per_gpu_id() -> None:
         ("gpu0", True, "2 processes share the card; the device is not known yet"),
         ("gpu1", False, "one process uses the card, so there is nothing to share"),
     ]
-    assert "physical GPU gpu0 (logical GPUs [0]): 2 processes share" in decision.reason
+    assert decision.reason.startswith("GPU 0: 2 processes share the card; the device is not")
     client = decision.environment["a"]
     assert client["CUDA_MPS_PIPE_DIRECTORY"] == "/t/omnipipe-mps-ann/gpu0/pipe"
     assert client["CUDA_VISIBLE_DEVICES"] == "0"
