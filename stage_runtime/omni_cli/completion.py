@@ -13,15 +13,14 @@ from typing import Any
 import typer
 
 from omni_cli.arguments import Setting
-from omni_cli.selection import Choice, select_pipeline
+from omni_cli.selection import Choice, known_pipelines, select_pipeline
 from omni_cli.settings_command import settings_of
 from omni_config.errors import OmniError
-from omni_config.paths import FREE_LEAF, Grammar, Group, Keyed, Leaf, Node, grammar_of
+from omni_config.grammar import FREE_LEAF, Grammar, Group, Keyed, Leaf, Node, grammar_of
 from omni_config.registry import PipelineClass
 from omni_config.schema import PipelineConfig
 from omni_config.settings import EngineArgs, FactoryArgs
 from omni_config.vocabulary import engine_keys, factory_signature
-from omni_models.catalog import registry
 
 Offer = tuple[str, str]
 """A completion and the help shown beside it."""
@@ -41,7 +40,9 @@ def complete_setting(
     pipelines = _pipelines(params)
     if incomplete.startswith("-"):
         typed = incomplete.lstrip("-")
-        return [(f"--{path}", text) for path, text in _paths(pipelines, typed)]
+        # A setting that the command has as an option of its own is offered once.
+        offers = [offer for offer in _paths(pipelines, typed) if offer[0] not in params]
+        return [(f"--{path}", text) for path, text in offers]
     if settings and settings[-1].value is None:
         return list(_values(pipelines, settings[-1].flag[2:], incomplete))
     return []
@@ -55,6 +56,12 @@ def complete_path(ctx: typer.Context, args: list[str], incomplete: str) -> list[
     return list(_paths(_pipelines(ctx.params), incomplete))
 
 
+def complete_variant(ctx: typer.Context, args: list[str], incomplete: str) -> list[Offer]:
+    """Return completions of `--variant`."""
+    found = {cls.variant: cls.__name__ for cls in _pipelines(ctx.params) if cls.variant}
+    return [offer for offer in found.items() if offer[0].startswith(incomplete)]
+
+
 def _pipelines(params: Mapping[str, Any]) -> list[PipelineClass]:
     """Return the pipeline that is named so far, or all of them."""
     config = params.get("config")
@@ -65,9 +72,9 @@ def _pipelines(params: Mapping[str, Any]) -> list[PipelineClass]:
         text_only=bool(params.get("text_only")),
     )
     try:
-        known = registry(tuple(params.get("pipelines") or ()))
+        known = known_pipelines(params.get("pipelines"))
     except OmniError:
-        known = registry()
+        known = known_pipelines(None)
     try:
         return [select_pipeline(choice, known).pipeline]
     except OmniError:
@@ -135,7 +142,10 @@ def _group_children(pipeline: type[PipelineConfig], group: Group, stage: str) ->
     signature = factory_signature(declared.factory_path)
     if signature is None:
         return group.children
-    return {name: group.children.get(name, FREE_LEAF) for name in signature.settable}
+    return {
+        name: group.children.get(name, Leaf(FREE_LEAF.type, signature.parameters[name].doc))
+        for name in signature.settable
+    }
 
 
 def _processes(pipeline: type[PipelineConfig]) -> list[str]:

@@ -17,7 +17,8 @@ from omni_config.inspection import (
     explain_lines,
 )
 from omni_config.instances import device_override_warnings
-from omni_config.paths import Address, Path, format_path
+from omni_config.grammar import Address
+from omni_config.paths import Path, format_path
 from omni_config.provenance import Trace, TraceJson, Write, value_at
 
 CONFIG_CLS = "config_cls"

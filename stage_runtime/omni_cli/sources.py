@@ -11,15 +11,15 @@ from typing import Annotated, Any, Concatenate, get_type_hints
 import typer
 
 from omni_cli.arguments import Setting
-from omni_cli.selection import Choice, Selection, select_pipeline
+from omni_cli.completion import complete_variant
+from omni_cli.selection import Choice, Selection, known_pipelines, select_pipeline
 from omni_cli.settings_command import options_of, settings_of
 from omni_config.document import read_document
 from omni_config.errors import ConfigError, Problem
-from omni_config.paths import Grammar, grammar_of
+from omni_config.grammar import Grammar, grammar_of
 from omni_config.resolve import Resolution, Sources, profile_body, resolve
 from omni_config.schema import PipelineConfig
 from omni_config.suggestions import nearest
-from omni_models.catalog import registry
 
 _PANEL = "What to configure"
 
@@ -43,6 +43,7 @@ class SourceOptions:
         str | None,
         typer.Option(
             help="Pipeline of the checkpoint, see `omni pipelines`.",
+            autocompletion=complete_variant,
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -117,7 +118,7 @@ def select(options: SourceOptions) -> Selection:
         ConfigError: nothing fits; a misspelt option that may be why is named too.
     """
     try:
-        return select_pipeline(options.choice, registry(tuple(options.pipelines or ())))
+        return select_pipeline(options.choice, known_pipelines(options.pipelines))
     except ConfigError as error:
         misspelt = _misspelt_options(options)
         raise ConfigError([*misspelt, *error.problems]) from None

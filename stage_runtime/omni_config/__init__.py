@@ -1,4 +1,5 @@
 """Configuration of pipelines: what will run where, and why, before anything starts.
 
-Pure Python without torch: resolving and planning read nothing but their arguments and write nothing.
+Pure Python without torch: resolving and planning read nothing but their arguments and write
+nothing.
 """

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from omni_config.document import Mark
 from omni_config.errors import ConfigError, Problem
-from omni_config.paths import Address, Grammar, Leaf, Path, format_path
+from omni_config.grammar import Address, Grammar, Leaf
+from omni_config.paths import Path, format_path
 from omni_config.scalars import ScalarError
 from omni_config.selector import SelectorError, select_stages
 from omni_config.sources import Layer, Patch, Source, Specificity

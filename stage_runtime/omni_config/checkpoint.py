@@ -33,7 +33,8 @@ def read_checkpoint_config(
         ConfigError: the file is not on this machine, or is no JSON object.
     """
     folder = Path(model_path).expanduser()
-    if folder.is_dir():
+    # Unlike Path.is_dir, this says no to a name that no file system can hold.
+    if os.path.isdir(folder):
         file = folder / _CONFIG
         if not file.is_file():
             raise _unreadable(f"'{model_path}' has no {_CONFIG}; {_WAY_OUT}")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import yaml
 
 from omni_config.errors import ConfigError, Problem
-from omni_config.paths import Address, Group, Keyed, Leaf, Path, format_path, grammar_of
+from omni_config.grammar import Address, Group, Keyed, Leaf, grammar_of
+from omni_config.paths import Path, format_path
 from omni_config.provenance import Trace, TraceJson, plain, value_at
 from omni_config.resolve import Resolution
 from omni_config.schema import PipelineConfig

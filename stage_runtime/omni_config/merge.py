@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from omni_config.errors import ConfigError, Problem
-from omni_config.paths import Group, Keyed, Path
-from omni_config.provenance import Tracer, Write, below, plain
+from omni_config.grammar import Group, Keyed
+from omni_config.paths import Path
+from omni_config.provenance import Tracer, Write, below, located, plain
 from omni_config.refusals import validation_problems
 from omni_config.schema import PipelineConfig, StageConfig
 from omni_config.settings import FreeSettings
@@ -111,7 +112,8 @@ class Merge:
             spoilt = {_owner(problem.path) for problem in problems}
             problems += [p for p in error.problems if _owner(p.path) not in spoilt]
         if problems:
-            raise ConfigError(self._placed(problem) for problem in problems)
+            traces = self.tracer.traces()
+            raise ConfigError(located(problem, traces) for problem in problems)
         return config
 
     def _stage(self, name: str, problems: list[Problem]) -> StageConfig:
@@ -183,19 +185,6 @@ class Merge:
             value = below(value, segment)
         return plain(value)
 
-    def _placed(self, problem: Problem) -> Problem:
-        """Point a problem at who wrote the value, or wrote nearest to it."""
-        if problem.where:
-            return problem
-        traces = self.tracer.traces()
-        path = tuple(problem.path.split("."))
-        wanted = (path, path[:4], path[:3], path[:2]) if path[0] == "stages" else (path, path[:1])
-        for prefix in wanted:
-            found = [t for p, t in traces.items() if prefix and p[: len(prefix)] == prefix]
-            if found:
-                return replace(problem, where=found[-1].winner.source.where)
-        return problem
-
 
 def _owner(path: str) -> tuple[str, ...]:
     """Return the stage, or the top-level setting, that a problem is about."""
@@ -227,4 +216,3 @@ def _leaves(path: Path, value: object) -> list[tuple[Path, object]]:
     if not isinstance(value, dict):
         return [(path, value)]
     return [leaf for key, item in value.items() for leaf in _leaves((*path, key), item)]
-

@@ -27,8 +27,8 @@ def tensor_parallel_problems(config: PipelineConfig) -> Iterator[Problem]:
         if stage.tp_size > 1 and stage.name not in able:
             yield Problem(
                 f"stages.{stage.name}.tp_size",
-                f"Stage '{stage.name}' has tp_size={stage.tp_size}, but its factory knows no ranks; "
-                f"stages that can be tensor parallel: {list(able)}",
+                f"Stage '{stage.name}' has tp_size={stage.tp_size}, but its factory knows no "
+                f"ranks; stages that can be tensor parallel: {list(able)}",
             )
 
 

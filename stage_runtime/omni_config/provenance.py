@@ -8,11 +8,12 @@ the config class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from pydantic import BaseModel
 
+from omni_config.errors import Problem
 from omni_config.paths import Path, format_path
 from omni_config.schema import PipelineConfig
 from omni_config.settings import FreeSettings
@@ -134,6 +135,19 @@ class Tracer:
             path: Trace(path, self._baselines[path], tuple(writes), path in self._derived)
             for path, writes in self._writes.items()
         }
+
+
+def located(problem: Problem, traces: Mapping[Path, Trace]) -> Problem:
+    """Point a problem at who wrote its value, or wrote nearest to it, unless it already points."""
+    if problem.where or not problem.path:
+        return problem
+    path = tuple(problem.path.split("."))
+    shortest = 2 if path[0] == "stages" else 1
+    for length in range(len(path), shortest - 1, -1):
+        found = [trace for at, trace in traces.items() if at[:length] == path[:length]]
+        if found:
+            return replace(problem, where=found[-1].winner.source.where)
+    return problem
 
 
 def value_at(config: PipelineConfig, path: Path) -> object:

@@ -13,9 +13,10 @@ from omni_config.body import Body, body_patches, config_class_name
 from omni_config.consumer_keys import unknown_keys
 from omni_config.document import Document
 from omni_config.errors import ConfigError, Problem
+from omni_config.grammar import Grammar, grammar_of
 from omni_config.instances import device_override_warnings
 from omni_config.merge import Merge, conflicts
-from omni_config.paths import Grammar, Path, grammar_of
+from omni_config.paths import Path
 from omni_config.provenance import Trace
 from omni_config.registry import Registry
 from omni_config.schema import PipelineConfig

@@ -187,7 +187,7 @@ class PipelineConfig(Settings):
     """Stages whose factory knows ranks; only these may have tp_size above 1. Empty: every engine
     stage."""
     weight_share_architectures: ClassVar[Names] = ()
-    """Architectures audited for weight sharing; empty when none is."""
+    """Architectures audited for weight sharing; empty when nobody listed any."""
     env_floor: ClassVar[Mapping[str, str]] = {}
     """Environment the model wants in every process; `env_defaults` and the shell win."""
     admission_defaults: ClassVar[Mapping[str, int]] = {}

@@ -8,8 +8,9 @@ import re
 import pytest
 
 from omni_config.errors import ConfigError
+from omni_config.grammar import Leaf, grammar_of
 from omni_config.inspection import diff_lines, provenance_json
-from omni_config.paths import Leaf, grammar_of, split_path
+from omni_config.paths import split_path
 from omni_config.provenance import value_at
 from omni_config.resolve import Resolution
 from omni_config.scalars import ScalarError

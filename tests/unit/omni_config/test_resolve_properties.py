@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from omni_config.document import parse_document
 from omni_config.errors import ConfigError, PlanError
+from omni_config.grammar import Leaf, grammar_of
 from omni_config.inspection import config_body, config_yaml
-from omni_config.paths import Leaf, format_path, grammar_of
+from omni_config.paths import format_path
 from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
 from omni_config.provenance import plain, value_at
 from omni_config.resolve import Resolution, Sources, file_body, pipeline_of, resolve
