@@ -39,7 +39,7 @@ def complete_setting(
     """
     pipelines = _pipelines(params)
     if incomplete.startswith("-"):
-        typed = incomplete.lstrip("-")
+        typed = incomplete.lstrip("-").replace("-", "_")
         # A setting that the command has as an option of its own is offered once.
         offers = [offer for offer in _paths(pipelines, typed) if offer[0] not in params]
         return [(f"--{path}", text) for path, text in offers]
@@ -53,7 +53,7 @@ def complete_path(ctx: typer.Context, args: list[str], incomplete: str) -> list[
     settings = settings_of(ctx)
     if settings and settings[-1].value is None:
         return complete_setting(ctx.params, settings, incomplete)
-    return list(_paths(_pipelines(ctx.params), incomplete))
+    return list(_paths(_pipelines(ctx.params), incomplete.replace("-", "_")))
 
 
 def complete_variant(ctx: typer.Context, args: list[str], incomplete: str) -> list[Offer]:
@@ -97,7 +97,7 @@ def _next_segments(pipeline: PipelineClass, typed: str) -> Iterator[Offer]:
     above, _, begun = typed.rpartition(".")
     prefix = f"{above}." if above else ""
     for name, below, text in _children(grammar, above.split(".") if above else []):
-        if name.startswith(begun.replace("-", "_")):
+        if name.startswith(begun):
             yield f"{prefix}{name}{'.' if below else ''}", text
 
 

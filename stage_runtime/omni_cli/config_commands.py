@@ -18,6 +18,7 @@ from omni_cli.settings_command import SettingsCommand
 from omni_cli.sources import Resolved, SourceOptions, resolve_sources, takes_sources
 from omni_config.errors import ConfigError, Problem
 from omni_config.inspection import (
+    UNCHANGED,
     changes,
     config_body,
     config_yaml,
@@ -112,7 +113,7 @@ def _resolved_lines(resolved: Resolved, show: View) -> Iterator[Line]:
         case View.VALUES:
             return (line(text) for text in config_yaml(resolution.config).splitlines())
         case View.DIFF:
-            return (line(text) for text in diff_lines(resolution))
+            return (line(text) for text in diff_lines(resolution) or [UNCHANGED])
         case View.PROVENANCE:
             return (_styled(text) for text in provenance_lines(resolution))
 

@@ -5,6 +5,7 @@ Commands are imported when they are called: `omni --help` waits for none of them
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -126,6 +127,9 @@ def run(arguments: Sequence[str], program: str = "omni") -> int:
 
 def main() -> None:
     """Run the command line of this process."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A value that the terminal cannot show is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = run(sys.argv[1:], Path(sys.argv[0]).name)
     except BrokenPipeError:
@@ -137,4 +141,4 @@ def main() -> None:
 
 def _usage_message(error: UsageError) -> str:
     hint = f"\nTry '{error.ctx.command_path} --help' for help." if error.ctx else ""
-    return f"{error.format_message()}{hint}"
+    return f"{error.format_message().replace('Value error, ', '')}{hint}"

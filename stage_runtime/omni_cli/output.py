@@ -8,9 +8,10 @@ reads from a pipe.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TextIO
@@ -58,7 +59,8 @@ def print_lines(lines: Iterable[Line]) -> None:
 def print_data(data: object, format: Format) -> None:
     """Print plain data as JSON or YAML."""
     if format is Format.JSON:
-        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(_json_values(data), indent=2, ensure_ascii=False)
+        sys.stdout.write(f"{text}\n")
         return
     import yaml
 
@@ -83,6 +85,17 @@ def is_decorated(stream: TextIO) -> bool:
 def speaks_unicode(stream: TextIO) -> bool:
     """Return whether a stream can show box-drawing characters."""
     return (stream.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def _json_values(data: object) -> object:
+    """Return data with what YAML has and JSON has not, such as dates and infinity, as text."""
+    if isinstance(data, Mapping):
+        return {str(key): _json_values(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_json_values(item) for item in data]
+    if isinstance(data, float):
+        return data if math.isfinite(data) else str(data)
+    return data if data is None or isinstance(data, str | int) else str(data)
 
 
 def _print_labelled(label: str, colour: str, messages: Iterable[str]) -> None:

@@ -18,9 +18,9 @@ from omni_cli.output import (
     print_warnings,
     speaks_unicode,
 )
+from omni_cli.selection import known_pipelines
 from omni_config.registry import Model, PipelineClass, Registry
 from omni_config.schema import EngineStageConfig, StageConfig
-from omni_models.catalog import registry
 
 app = application()
 
@@ -39,7 +39,7 @@ def pipelines(
     ] = Format.TEXT,
 ) -> None:
     """List models, their pipelines and stages; `*` marks a stage that drives an engine."""
-    known = registry(tuple(pipelines or ()))
+    known = known_pipelines(pipelines)
     print_warnings(f"{module}: {cause}" for module, cause in known.broken.items())
     if output is Format.TEXT:
         print_lines(_tree(known, _UNICODE if speaks_unicode(sys.stdout) else _ASCII))

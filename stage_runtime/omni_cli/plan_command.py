@@ -15,7 +15,7 @@ from omni_cli.sources import SourceOptions, resolve_sources, takes_sources
 from omni_config.devices import NO_DEVICES, Device, DeviceTable
 from omni_config.errors import ConfigError, Problem
 from omni_config.instances import expand_replicas
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.resolved_plan import plan_resolution
 from omni_config.schema import PipelineConfig
 from omni_config.units import parse_bytes
 
@@ -45,7 +45,7 @@ def plan(
     resolved = resolve_sources(sources)
     config = resolved.resolution.config
     table = _device_table(config, devices, gpu_memory)
-    runtime = prepare_pipeline_runtime(config, devices=table)
+    runtime = plan_resolution(resolved.resolution, devices=table)
     print_warnings((*resolved.resolution.warnings, *runtime.warnings))
     if output is Format.TEXT:
         print_lines(plan_lines(runtime, unicode=speaks_unicode(sys.stdout)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from omni_config.body import Body
 from omni_config.checkpoint import read_checkpoint_config
@@ -11,6 +14,7 @@ from omni_config.errors import ConfigError, Problem
 from omni_config.registry import PipelineClass, Registry
 from omni_config.resolve import file_body, pipeline_of
 from omni_config.sources import Source
+from omni_models import catalog
 
 TEXT_VARIANT = "text"
 
@@ -39,6 +43,19 @@ class Selection:
     pipeline: PipelineClass
     source: Source
     body: Body | None = None
+
+
+def known_pipelines(modules: Sequence[str] | None) -> Registry:
+    """Return the pipelines one can choose from, those of `--pipelines` modules included.
+
+    Raises:
+        ConfigError: a named module cannot be imported or lists no pipelines.
+    """
+    here = str(Path.cwd())
+    if modules and here not in sys.path:
+        # Last, so that a file lying around can never stand in for an installed module.
+        sys.path.append(here)
+    return catalog.registry(tuple(modules or ()))
 
 
 def select_pipeline(choice: Choice, registry: Registry) -> Selection:

@@ -33,7 +33,7 @@ class SettingsCommand(TyperCommand):
 
     def shell_complete(self, ctx: ParserContext, incomplete: str) -> list[CompletionItem]:
         """Offer options and, in their place, settings of the pipeline or values of one."""
-        # Completion alone needs the pipelines; `--help` must not wait for them.
+        # `completion` reads the settings from here, so it cannot be imported above.
         from omni_cli.completion import complete_setting
 
         offered = [
