@@ -1,0 +1,338 @@
+"""A pipeline of real stage state machines and real schedulers, with no thread, socket or clock.
+
+Every message waits in the network until a test delivers it, so a test decides the order of
+everything that the real runtime leaves open: which edge moves next, when a scheduler runs, when a
+process dies. What the runtime does promise is kept: per edge and request, messages arrive in order,
+each once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from omni_config.instances import expand_replicas
+from omni_config.schema import PipelineConfig
+from omni_runtime.group_stages import scheduler_of
+from omni_runtime.scheduler import OutboxMessage
+from omni_runtime.stage_events import (
+    AbortAsked,
+    AbortPeer,
+    Acknowledge,
+    Delivered,
+    Event,
+    ForgetPeer,
+    GatewayPeer,
+    GiveBack,
+    Made,
+    Outgoing,
+    Peer,
+    PeerLost,
+    StallChanged,
+    Submitted,
+    ToPeer,
+    ToScheduler,
+)
+from omni_runtime.stage_state import StageState
+from omni_runtime.stage_wiring import load_hook, wire_stage
+from omni_wire.errors import ErrorInfo, InstanceLost
+from omni_wire.identity import GATEWAY_SOURCE, Endpoint, RequestKey, stage_of
+from omni_wire.messages import (
+    Abort,
+    Completed,
+    Failed,
+    OutputFrame,
+    Payload,
+    RequestView,
+    StepFrame,
+)
+from omni_wire.trees import to_numpy
+
+GATEWAY = "00000000cafe"
+CREDIT_ROWS = 2
+"""Rows of one request on one edge before it counts as stalled."""
+
+
+def keys_of(message: Outgoing) -> tuple[RequestKey, ...]:
+    """Return the requests a message is about."""
+    if isinstance(message, StepFrame | OutputFrame):
+        return tuple(row.key for row in message.rows)
+    return (message.key,)
+
+
+class ListOutbox(deque[OutboxMessage]):
+    """An outbox that keeps what was put."""
+
+    put = deque.append
+
+
+@dataclass
+class Node:
+    """One stage instance."""
+
+    endpoint: Endpoint
+    state: StageState
+    scheduler: Any
+    outbox: ListOutbox = field(default_factory=ListOutbox)
+
+
+@dataclass
+class Edge:
+    """Messages under way between two instances, and what their credit is."""
+
+    source: str
+    peer: Peer
+    waiting: list[Outgoing] = field(default_factory=list)
+    unreleased: dict[RequestKey, int] = field(default_factory=dict)
+    stalled: set[RequestKey] = field(default_factory=set)
+
+    def deliverable(self) -> list[int]:
+        """Return the messages that are first in line for each of their requests."""
+        seen: set[RequestKey] = set()
+        found = []
+        for index, message in enumerate(self.waiting):
+            keys = keys_of(message)
+            if seen.isdisjoint(keys):
+                found.append(index)
+            seen.update(keys)
+        return found
+
+
+@dataclass(eq=False)
+class Call:
+    """A request as its client sees it."""
+
+    key: RequestKey
+    view: RequestView
+    bindings: Mapping[str, Endpoint]
+    terminals: tuple[str, ...]
+    rows: dict[str, list[Any]] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    error: ErrorInfo | None = None
+    aborted: bool = False
+    unacknowledged: set[str] = field(default_factory=set)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the client has its answer."""
+        return self.error is not None or self.aborted or set(self.results) == set(self.terminals)
+
+
+class Network:
+    """Stages, edges and one gateway of a pipeline.
+
+    Args:
+        pipeline: a pipeline class whose factories need no arguments.
+    """
+
+    def __init__(self, pipeline: type[PipelineConfig]) -> None:
+        self.config = pipeline(model_path="none")
+        self.nodes: dict[str, Node] = {}
+        self.edges: dict[tuple[str, Peer], Edge] = {}
+        self.calls: dict[RequestKey, Call] = {}
+        self.now = 0.0
+        self._incarnation = 0
+        self._turn = 0
+        self._events: deque[tuple[str, Event]] = deque()
+        self._handling = False
+        self._topology = expand_replicas(self.config)
+        for instance in self._topology.instances:
+            self.start(instance.name)
+
+    def start(self, instance: str) -> None:
+        """Start an instance, with a new incarnation."""
+        self._incarnation += 1
+        config = self.config.by_name[stage_of(instance)]
+        self.nodes[instance] = Node(
+            Endpoint(instance, f"unix:/{instance}", self._incarnation),
+            StageState(wire_stage(config, instance)),
+            scheduler_of(load_hook(config.factory_path)()),
+        )
+
+    def kill(self, instance: str) -> None:
+        """Kill an instance: its requests, and all that was under way to or from it, are gone."""
+        endpoint = self.nodes.pop(instance).endpoint
+        for (source, peer), edge in list(self.edges.items()):
+            if source == instance or peer == endpoint:
+                del self.edges[source, peer]
+                edge.unreleased.clear()
+        lost = InstanceLost(f"{instance} was killed")
+        for name in list(self.nodes):
+            self.happen(name, PeerLost(endpoint, lost))
+        for call in self.calls.values():
+            call.unacknowledged.discard(instance)
+            if not call.ended and endpoint in call.bindings.values():
+                self._fail(call, lost.info)
+
+    def submit(self, request_id: str, **view: Any) -> Call:
+        """Send a request to the entry stage, bound to the replicas whose turn it is."""
+        key = RequestKey(GATEWAY, request_id)
+        request = RequestView(**view)
+        self._turn += 1
+        bindings = {}
+        for stage in self.config.stages:
+            copies = self._topology.instances_of(stage.name)
+            alive = [name for name in copies if name in self.nodes]
+            bindings[stage.name] = self.nodes[alive[self._turn % len(alive)]].endpoint
+        choose = self.config.terminal_stages_fn
+        terminals = tuple(load_hook(choose)(request)) if choose else self.config.terminals
+        call = self.calls[key] = Call(key, request, bindings, terminals)
+        payload = Payload(key, GATEWAY_SOURCE, {}, request, bindings)
+        entry = bindings[self.config.entry].instance
+        self.happen(entry, Submitted(payload, lambda key=None: None))
+        return call
+
+    def abort(self, call: Call, reason: str = "the client left") -> None:
+        """Abort a request at every instance, as a gateway does."""
+        if not call.ended:
+            call.aborted = True
+        self._broadcast_abort(call, reason)
+
+    def possible(self) -> list[Callable[[], None]]:
+        """Return everything that could happen next."""
+        return list(self._possible())
+
+    def settle(self) -> None:
+        """Let everything happen, oldest edge first, until nothing more can."""
+        for _ in range(100_000):
+            actions = self.possible()
+            if not actions:
+                return
+            actions[0]()
+        raise AssertionError("the network does not come to rest")
+
+    def happen(self, instance: str, event: Event) -> None:
+        """Apply an event to one stage, and then whatever it sets off at others."""
+        self._events.append((instance, event))
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                self._handle(*self._events.popleft())
+        finally:
+            self._handling = False
+
+    def _handle(self, instance: str, event: Event) -> None:
+        node = self.nodes.get(instance)
+        if node is None:
+            return
+        for instruction in node.state.handle(event, self.now):
+            match instruction:
+                case ToScheduler(message):
+                    node.scheduler.inbox.put(message)
+                case ToPeer(peer, message):
+                    self._post(instance, peer, message)
+                case GiveBack(release, key):
+                    release(key)
+                case AbortPeer(peer, key, reason):
+                    self._drop(instance, peer, key, reason)
+                case Acknowledge(key):
+                    self.calls[key].unacknowledged.discard(instance)
+                case ForgetPeer():
+                    pass
+
+    def assert_nothing_left(self) -> None:
+        """Check that no stage, scheduler or edge holds anything of any request."""
+        for name, node in self.nodes.items():
+            assert node.state.in_flight == 0, f"{name} still holds requests"
+            assert not node.outbox, f"{name} still has output"
+            assert not len(node.scheduler.inbox), f"{name} still has input"
+            assert node.scheduler.in_flight == 0, f"the scheduler of {name} still holds requests"
+        for edge in self.edges.values():
+            held = {key: count for key, count in edge.unreleased.items() if count}
+            assert not held, f"{edge.source} -> {edge.peer} never got credit back: {held}"
+        waiting = [str(call.key) for call in self.calls.values() if call.unacknowledged]
+        assert not waiting, f"aborts were never acknowledged: {waiting}"
+
+    def _possible(self) -> Iterator[Callable[[], None]]:
+        for name, node in self.nodes.items():
+            if node.outbox:
+                yield partial(self._make, name)
+            if len(node.scheduler.inbox) or node.scheduler.can_step:
+                yield partial(node.scheduler.advance, node.outbox)
+        for edge in list(self.edges.values()):
+            for index in edge.deliverable():
+                yield partial(self._deliver, edge, index)
+
+    def _make(self, name: str) -> None:
+        self.happen(name, Made(self.nodes[name].outbox.popleft()))
+
+    def _post(self, source: str, peer: Peer, message: Outgoing) -> None:
+        if isinstance(peer, Endpoint) and self._node_at(peer) is None:
+            return
+        edge = self.edges.setdefault((source, peer), Edge(source, peer))
+        edge.waiting.append(message)
+        for key in keys_of(message):
+            edge.unreleased[key] = edge.unreleased.get(key, 0) + 1
+            self._credit_changed(edge, key)
+
+    def _deliver(self, edge: Edge, index: int) -> None:
+        message = edge.waiting.pop(index)
+        if isinstance(edge.peer, GatewayPeer):
+            self._to_gateway(message)
+            self._release(edge, set(keys_of(message)))
+            return
+        name = edge.peer.instance
+        held = set(keys_of(message))
+
+        def release(key: RequestKey | None = None) -> None:
+            self._release(edge, held if key is None else held & {key})
+            held.difference_update(set(held) if key is None else {key})
+
+        assert not isinstance(message, OutputFrame | Completed | Failed)
+        self.happen(name, Delivered(message, release))
+
+    def _release(self, edge: Edge, keys: set[RequestKey]) -> None:
+        for key in set(keys):
+            if edge.unreleased.get(key):
+                edge.unreleased[key] -= 1
+                self._credit_changed(edge, key)
+
+    def _credit_changed(self, edge: Edge, key: RequestKey) -> None:
+        stalled = edge.unreleased.get(key, 0) > CREDIT_ROWS
+        if stalled == (key in edge.stalled) or edge.source not in self.nodes:
+            return
+        (edge.stalled.add if stalled else edge.stalled.discard)(key)
+        self.happen(edge.source, StallChanged(edge.peer, key, stalled))
+
+    def _drop(self, source: str, peer: Peer, key: RequestKey, reason: str) -> None:
+        """Abort at a peer; all that was posted still arrives, the worst a real edge can do."""
+        if isinstance(peer, Endpoint):
+            self._post(source, peer, Abort(key, reason))
+
+    def _node_at(self, endpoint: Endpoint) -> Node | None:
+        node = self.nodes.get(endpoint.instance)
+        return node if node is not None and node.endpoint == endpoint else None
+
+    def _to_gateway(self, message: Outgoing) -> None:
+        match message:
+            case OutputFrame(source, _, _, rows, columns):
+                values = np.asarray(to_numpy(columns["number"]))
+                for (key, chunk_id), value in zip(rows, values, strict=True):
+                    seen = self.calls[key].rows.setdefault(stage_of(source), [])
+                    assert chunk_id == len(seen), f"chunk {chunk_id} came after {len(seen)}"
+                    seen.append(value.tolist())
+            case Completed(key, source, result):
+                call = self.calls[key]
+                assert stage_of(source) not in call.results, "a terminal completed twice"
+                assert stage_of(source) in call.terminals, "a terminal nobody waits for completed"
+                call.results[stage_of(source)] = result
+            case Failed(key, _, error):
+                if not self.calls[key].ended:
+                    self._fail(self.calls[key], error)
+
+    def _fail(self, call: Call, error: ErrorInfo) -> None:
+        call.error = error
+        self._broadcast_abort(call, error.message)
+
+    def _broadcast_abort(self, call: Call, reason: str) -> None:
+        bound = [e.instance for e in call.bindings.values() if self._node_at(e) is not None]
+        call.unacknowledged.update(bound)
+        for instance in bound:
+            self.happen(instance, AbortAsked(call.key, reason))
