@@ -7,7 +7,6 @@ said to replicas is posted to their links, which never block.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -42,11 +41,12 @@ from omni_gateway.coordinator.state import CoordinatorState
 from omni_gateway.coordinator.streams import Output
 from omni_gateway.coordinator.topology import PipelineTopology
 from omni_gateway.metrics import GatewayMetrics
+from omni_runtime.logging import EventLogger
 from omni_wire.errors import Draining, InvalidRequest, RequestAborted, ServiceError
 from omni_wire.identity import new_gateway_id
 from omni_wire.messages import Abort, GatewayMessage, RequestView, Submit
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 LONGEST_REQUEST_ID = 128
 """Characters of a request id; it stands in every log line and every frame."""
@@ -171,7 +171,7 @@ class Coordinator:
                 await self._idle.wait()
         except TimeoutError:
             left = self.state.requests.admission.in_flight
-            logger.warning("drain timed out", extra={"aborted": left, "seconds": seconds})
+            logger.warning("drain timed out", aborted=left, seconds=seconds)
             self.stop(Draining(f"not finished within {seconds:g} s of draining"))
 
     def stop(self, error: ServiceError) -> None:
@@ -252,16 +252,14 @@ class Coordinator:
         self.metrics.finished(step.phase, step.reason, step.seconds)
         logger.info(
             "request finished",
-            extra={
-                "request_id": step.key.request_id,
-                "phase": step.phase.value,
-                "reason": step.reason,
-                "seconds": round(step.seconds, 6),
-            },
+            step.key,
+            phase=step.phase,
+            reason=step.reason or "-",
+            seconds=f"{step.seconds:.6f}",
         )
 
     def _dropped(self, incarnation: int, reason: str) -> None:
-        logger.warning("replica lost", extra={"incarnation": incarnation, "reason": reason})
+        logger.warning("replica lost", incarnation=incarnation, reason=reason)
         self.metrics.counts.replicas_lost += 1
         link = self._links.pop(incarnation, None)
         if link is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 from omni_gateway.coordinator.coordinator import Coordinator, ReplicaLink
@@ -16,12 +15,13 @@ from omni_gateway.coordinator.events import (
     StageFailed,
 )
 from omni_gateway.coordinator.frames import FrameRelease, outputs_of, tree_bytes
+from omni_runtime.logging import EventLogger
 from omni_wire import messages
 from omni_wire.errors import RequestAborted
 from omni_wire.identity import stage_of
 from omni_wire.messages import Message
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 
 class ReplicaGate:
@@ -48,12 +48,10 @@ class ReplicaGate:
         self._coordinator.attach(registration.incarnation, link)
         logger.info(
             "replica registered",
-            extra={
-                "group": registration.group,
-                "incarnation": registration.incarnation,
-                "address": registration.address,
-                "revision": registration.revision,
-            },
+            group=registration.group,
+            incarnation=registration.incarnation,
+            address=registration.address,
+            revision=registration.revision or "-",
         )
         self._changed()
 
@@ -115,10 +113,8 @@ class ReplicaGate:
             case messages.Stats():
                 replica.stats[message.instance] = _stats(message)
             case _:
-                logger.warning(
-                    "message that no group sends to a gateway",
-                    extra={"incarnation": sender, "message": type(message).__name__},
-                )
+                kind = type(message).__name__
+                logger.warning("no message for a gateway", incarnation=sender, message=kind)
 
     def _ready(self, replica: Replica, message: messages.Ready) -> None:
         # A group that becomes ready again has called its drain off.
