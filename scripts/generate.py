@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from omni_cli.settings_reference import settings_reference
+from omni_models.catalog import TOPOLOGIES, load_registry
+
 ROOT = Path(__file__).resolve().parent.parent
 
 Files = dict[Path, str]
@@ -21,6 +24,7 @@ Files = dict[Path, str]
 
 PROTO_PACKAGE = Path("omni/v1")
 STUBS_DIR = Path("stage_runtime/omni_wire/v1")
+SETTINGS_PAGE = Path("docs/settings.md")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,14 @@ def at_home_in_omni_wire(source: str) -> str:
     return re.sub(r"^((?:from|import) )omni\.v1\b", r"\1omni_wire.v1", source, flags=re.MULTILINE)
 
 
-GENERATORS = (Generator("protobuf stubs", f"{STUBS_DIR}/*.py*", protobuf_stubs),)
+def settings_page() -> Files:
+    return {SETTINGS_PAGE: settings_reference(load_registry(TOPOLOGIES))}
+
+
+GENERATORS = (
+    Generator("protobuf stubs", f"{STUBS_DIR}/*.py*", protobuf_stubs),
+    Generator("settings", str(SETTINGS_PAGE), settings_page),
+)
 
 
 if __name__ == "__main__":

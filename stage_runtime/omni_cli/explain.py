@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 
 from omni_cli.sources import Resolved
 from omni_config.environment import shell_notes
+from omni_config.grammar import Address
 from omni_config.inspection import (
     compile_path,
     explain_all_lines,
     explain_lines,
 )
 from omni_config.instances import device_override_warnings
-from omni_config.grammar import Address
 from omni_config.paths import Path, format_path
 from omni_config.provenance import Trace, TraceJson, Write, value_at
 

@@ -24,6 +24,7 @@ from omni_config.errors import ConfigError, OmniError
 
 COMMANDS = {
     "config": ("omni_cli.config_commands", "Resolve, explain and export a configuration."),
+    "models": ("omni_cli.models_command", "Make checkpoints to try omnipipe with."),
     "plan": ("omni_cli.plan_command", "Show what will run where, and why."),
     "pipelines": ("omni_cli.pipelines_command", "List models, their pipelines and stages."),
 }

@@ -83,20 +83,17 @@ def _decision_lines(runtime: PipelineRuntime) -> Iterator[Line]:
     replicas = [
         f"{process} x{len(names)}" for process, names in runtime.replica_topology.processes.items()
     ]
-    rows = {
-        "replicas": ", ".join(replicas) or "none",
-        "MPS": _decided(runtime.mps.decision, runtime.mps.reason, "mps is off"),
-        "weight share": _decided(
-            runtime.weight_share.decision, runtime.weight_share.reason, "weight_share is off"
-        ),
-        "in flight": "no limit"
-        if runtime.max_in_flight is None
-        else f"at most {runtime.max_in_flight} requests",
-    }
-    for name, text in rows.items():
-        yield (Span(f"{name:12}  ", "dim"), Span(text))
-    for process, reason in runtime.mps.refused.items():
-        yield line(f"{'':12}  {process} {reason}", "dim")
+    mps, share, limit = runtime.mps, runtime.weight_share, runtime.max_in_flight
+    yield _decision("replicas", ", ".join(replicas) or "none")
+    yield _decision("MPS", _decided(mps.decision, mps.reason, "mps is off"))
+    for process, reason in mps.refused.items():
+        yield _decision("", f"not {process}: {reason}")
+    yield _decision("weight share", _decided(share.decision, share.reason, "weight_share is off"))
+    yield _decision("in flight", "no limit" if limit is None else f"at most {limit} requests")
+
+
+def _decision(name: str, text: str) -> Line:
+    return (Span(f"{name:12}  ", "dim"), Span(text))
 
 
 def _decided(decision: str, reason: str, plain: str) -> str:

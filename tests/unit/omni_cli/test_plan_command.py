@@ -79,7 +79,7 @@ def test_decisions_come_with_their_reasons() -> None:
     Path("one.yaml").write_text(COLOCATED)
     shown = omni("plan", "-f", "one.yaml", "--mps", "auto").stdout
     assert "MPS           on: " in shown
-    assert "preprocessing runs on the CPU only" in shown
+    assert "              not preprocessing: runs on the CPU only\n" in shown
 
 
 def test_replicas_and_ranks_are_shown() -> None:
