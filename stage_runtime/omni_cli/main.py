@@ -26,6 +26,7 @@ COMMANDS = {
     "config": ("omni_cli.config_commands", "Resolve, explain and export a configuration."),
     "models": ("omni_cli.models_command", "Make checkpoints to try omnipipe with."),
     "plan": ("omni_cli.plan_command", "Show what will run where, and why."),
+    "up": ("omni_cli.up_command", "Run a pipeline on this machine."),
     "pipelines": ("omni_cli.pipelines_command", "List models, their pipelines and stages."),
 }
 """Module and summary of each command. A module holds a Typer application called `app`."""

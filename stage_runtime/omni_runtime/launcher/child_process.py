@@ -11,13 +11,13 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from omni_runtime.launcher.log_lines import LineSplitter
+from omni_runtime.process_end import process_ended
 from omni_wire.supervision import NOTIFY_FD_VARIABLE, SUPERVISOR_PID_VARIABLE
 
 _READ_BYTES = 65536
@@ -112,7 +112,7 @@ class ChildProcess:
                 tasks.create_task(_read(self._output, lambda line: deliver(LogLine(line)))),
                 tasks.create_task(_read(self._notices, lambda line: deliver(_notice(line)))),
             ]
-            await _ended(self._process)
+            await process_ended(self.pid)
             with suppress(ProcessLookupError):
                 # Not reaped yet, so the id cannot name any other group.
                 os.killpg(self.pid, signal.SIGKILL)
@@ -121,22 +121,6 @@ class ChildProcess:
             for task in reading:
                 task.cancel()
         return code
-
-
-async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Return when a child has ended, without reaping it."""
-    if sys.platform != "linux":
-        await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        return
-    descriptor = os.pidfd_open(process.pid)
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 async def _read(pipe: BinaryIO, deliver: Callable[[str], Awaitable[None]]) -> None:

@@ -80,9 +80,12 @@ class LineDisplay:
     def close(self) -> None:
         self._stream.flush()
 
+    def line(self, name: str, text: str) -> str:
+        """Return a line as it is shown, without its end."""
+        return f"{self._styled(f'{name:{self._width}} |', self._colour(name))} {text}"
+
     def _write(self, name: str, text: str) -> None:
-        prefix = f"{name:{self._width}} |"
-        self._stream.write(f"{self._styled(prefix, self._colour(name))} {text}\n")
+        self._stream.write(f"{self.line(name, text)}\n")
         self._stream.flush()
 
     def _colour(self, name: str) -> str:

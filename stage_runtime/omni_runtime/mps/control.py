@@ -1,4 +1,4 @@
-"""Speaks to one control daemon through `nvidia-cuda-mps-control`, with a deadline for each answer."""
+"""Speaks to one control daemon through `nvidia-cuda-mps-control`; every answer has a deadline."""
 
 from __future__ import annotations
 

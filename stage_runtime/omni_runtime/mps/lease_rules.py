@@ -195,10 +195,8 @@ def _with_daemon(seen: CardSeen) -> Join | Rebuild | Refuse:
 def _mute_daemon(seen: CardSeen) -> Rebuild | Refuse:
     others = tuple(pid for pid in seen.users if pid != seen.daemon_pid)
     if seen.living or others or seen.daemon_pid is None:
-        users = (
-            f"; in use by {_names(seen.living)} {_pids(others)}" if seen.living or others else ""
-        )
-        return Refuse(f"its daemon does not answer: {seen.detail}{users}")
+        used = f"; in use by {_names(seen.living)} {_pids(others)}".rstrip()
+        return Refuse(f"its daemon does not answer: {seen.detail}{used}")
     return Rebuild(quit=False, terminate=seen.daemon_pid)
 
 

@@ -1,4 +1,4 @@
-"""Which process a number means. A number alone is reused; with its start time and boot it is not."""
+"""Which process a number means: numbers are reused, but not with start time and boot."""
 
 from __future__ import annotations
 
