@@ -1,0 +1,191 @@
+"""Real processes under the launcher: stand-ins that fail, hang, die and leave children behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from omni_config.errors import OmniError
+from omni_runtime.launcher.cards import Cards, NoSharedCards
+from omni_runtime.launcher.child_process import Command
+from omni_runtime.launcher.local_processes import LocalProcess
+from omni_runtime.launcher.local_run import LocalRun
+from omni_runtime.launcher.roles import Patience, Role
+from omni_runtime.launcher.supervision_events import Phase
+
+STAND_IN = Path(__file__).parents[2] / "support" / "stand_in_process.py"
+PATIENCE = Patience(terminate=0.3, drain=0.3, kill=5, first_restart=0.01)
+GATEWAY = Role("gateway", stop_rank=0, drains=True)
+
+
+class Watched:
+    """A display that tests wait on."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._changed = asyncio.Event()
+
+    def begin(self, names: Sequence[str]) -> None:
+        self._add(f"begin {' '.join(names)}")
+
+    def log(self, name: str, line: str) -> None:
+        self._add(f"{name} | {line}")
+
+    def phase(self, name: str, phase: Phase, status: str) -> None:
+        return
+
+    def say(self, name: str, text: str) -> None:
+        self._add(f"omni | {name}: {text}")
+
+    def failure(self, name: str, reason: str, last_lines: Sequence[str]) -> None:
+        self._add(f"failure | {name}: {reason}: {' / '.join(last_lines)}")
+
+    def ready(self, addresses: Sequence[str], seconds: float) -> None:
+        self._add(f"all ready at {' '.join(addresses)}")
+
+    def close(self) -> None:
+        self._add("closed")
+
+    async def saw(self, text: str, times: int = 1) -> str:
+        """Wait until so many lines hold a text; return the last one."""
+        async with asyncio.timeout(20):
+            while len(found := [line for line in self.lines if text in line]) < times:
+                self._changed.clear()
+                await self._changed.wait()
+        return found[times - 1]
+
+    def _add(self, line: str) -> None:
+        self.lines.append(line)
+        self._changed.set()
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, *roles: Role, cards: Cards | None = None, **behaviour: str
+) -> AsyncIterator[tuple[Watched, asyncio.Task[int]]]:
+    """Run stand-ins; whatever happens, the run is over afterwards."""
+    for name, words in behaviour.items():
+        (folder / name).write_text(words)
+    display = Watched()
+    processes = [
+        LocalProcess(role, Command([sys.executable, str(STAND_IN), str(folder), role.name]))
+        for role in roles
+    ]
+    run = asyncio.create_task(LocalRun(processes, display, PATIENCE, cards).run())
+    try:
+        yield display, run
+    finally:
+        while not run.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait([run], timeout=1)
+
+
+def pid_in(line: str) -> int:
+    return int(line.split()[-1])
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_ready_then_stopped_in_order(tmp_path: Path) -> None:
+    async with running(tmp_path, GATEWAY, Role("talker")) as (display, run):
+        await display.saw("all ready at")
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await run == 0
+    told = [line for line in display.lines if "was told to stop" in line]
+    assert told == ["gateway | gateway was told to stop", "talker | talker was told to stop"]
+    assert display.lines[-1] == "closed"
+
+
+async def test_a_child_that_fails_at_start_shows_its_last_lines_and_ends_the_run(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, GATEWAY, Role("talker"), talker="fails") as (display, run):
+        assert await run == 1
+    shown = await display.saw("failure | talker: exit code 3")
+    assert shown.endswith("loading / cannot find the weights")
+    assert not is_running(pid_in(await display.saw("gateway begins as")))
+
+
+async def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
+    display = Watched()
+    missing = LocalProcess(Role("talker"), Command([str(tmp_path / "missing")]))
+    assert await LocalRun([missing], display, PATIENCE).run() == 1
+    assert "missing cannot be executed" in await display.saw("failure | talker: exit code 127")
+
+
+async def test_a_killed_group_is_restarted_and_the_others_go_on(tmp_path: Path) -> None:
+    async with running(tmp_path, GATEWAY, Role("talker")) as (display, _):
+        await display.saw("all ready at")
+        os.kill(pid_in(await display.saw("talker begins as")), signal.SIGKILL)
+        await display.saw("failure | talker: killed by SIGKILL")
+        await display.saw("omni | talker: ready again")
+        assert len([line for line in display.lines if "gateway begins as" in line]) == 1
+
+
+async def test_a_stubborn_process_and_its_children_are_killed(tmp_path: Path) -> None:
+    async with running(tmp_path, Role("talker"), talker="stubborn parent") as (display, run):
+        await display.saw("all ready at")
+        grandchild = pid_in(await display.saw("has child"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await run == 0
+    assert "omni | talker: did not end after SIGTERM; killing it" in display.lines
+    assert not is_running(grandchild)
+
+
+async def test_what_a_dead_group_left_behind_is_killed_before_its_restart(tmp_path: Path) -> None:
+    async with running(tmp_path, Role("talker"), talker="parent") as (display, _):
+        await display.saw("all ready at")
+        grandchild = pid_in(await display.saw("has child"))
+        os.kill(pid_in(await display.saw("talker begins as")), signal.SIGKILL)
+        await display.saw("has child", times=2)
+        assert not is_running(grandchild)
+
+
+class RefusingCards(NoSharedCards):
+    """A card to which `talker` never attaches, and which notes who is detached."""
+
+    def __init__(self) -> None:
+        self.detached: list[str] = []
+
+    def is_client(self, name: str) -> bool:
+        return name == "talker"
+
+    async def check_attached(self, name: str) -> None:
+        raise OmniError(f"{name} never attached")
+
+    async def detach(self, name: str) -> None:
+        self.detached.append(name)
+
+
+async def test_a_process_that_never_attaches_to_its_card_is_not_ready(tmp_path: Path) -> None:
+    cards = RefusingCards()
+    async with running(tmp_path, GATEWAY, Role("talker"), cards=cards, talker="stubborn") as (
+        display,
+        run,
+    ):
+        assert await run == 1
+    await display.saw("omni | : stopping: talker never attached")
+    assert not any("talker: ready" in line for line in display.lines)
+    assert cards.detached == ["talker"], "a stuck client is detached before it is killed"
+
+
+@pytest.mark.parametrize("signals", [2, 3])
+async def test_impatience_shortens_a_stop(tmp_path: Path, signals: int) -> None:
+    async with running(tmp_path, Role("talker"), talker="stubborn") as (display, run):
+        await display.saw("all ready at")
+        for _ in range(signals):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert await run == 0
+    assert not is_running(pid_in(await display.saw("talker begins as")))

@@ -1,0 +1,57 @@
+"""Stands in for a gateway or a group under the launcher: as many faults as one likes, no work.
+
+    python stand_in_process.py FOLDER NAME
+
+What it does is read from FOLDER/NAME when it starts: words among `fails` (writes two lines, ends
+with 3), `silent` (never ready), `stubborn` (ignores SIGTERM), `parent` (has a child of its own),
+`waits` (is ready once FOLDER/NAME.go is a pipe someone wrote to).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from omni_wire.supervision import (
+    die_with_parent,
+    notify_address,
+    notify_ready,
+    notify_status,
+    notify_stopping,
+)
+
+
+def main() -> int:
+    die_with_parent()
+    folder, name = Path(sys.argv[1]), sys.argv[2]
+    words = (folder / name).read_text().split() if (folder / name).exists() else []
+    print(f"{name} begins as {os.getpid()}", flush=True)
+    if "fails" in words:
+        print("loading", flush=True)
+        print("cannot find the weights", file=sys.stderr, flush=True)
+        return 3
+    stop = [signal.SIGTERM]
+    # Blocked here, so that a signal that comes before `sigwait` is not lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+    if "parent" in words:
+        child = subprocess.Popen(["sleep", "1000"])
+        print(f"{name} has child {child.pid}", flush=True)
+    notify_status("warming up")
+    if "waits" in words:
+        (folder / f"{name}.go").read_text()
+    if "silent" not in words:
+        notify_address(f"{name}:1")
+        notify_ready()
+    while True:
+        signal.sigwait(stop)
+        print(f"{name} was told to stop", flush=True)
+        notify_stopping()
+        if "stubborn" not in words:
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
