@@ -16,6 +16,8 @@ from pathlib import Path
 
 from omni_cli.settings_reference import settings_reference
 from omni_models.catalog import TOPOLOGIES, load_registry
+from omni_operator.api.crd import crd_yaml, group_crd, pipeline_crd
+from omni_operator.names import GROUP
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,6 +26,7 @@ Files = dict[Path, str]
 
 PROTO_PACKAGE = Path("omni/v1")
 STUBS_DIR = Path("stage_runtime/omni_wire/v1")
+CRD_DIR = Path("crds")
 SETTINGS_PAGE = Path("docs/settings.md")
 
 
@@ -105,9 +108,17 @@ def settings_page() -> Files:
     return {SETTINGS_PAGE: settings_reference(load_registry(TOPOLOGIES))}
 
 
+def custom_resources() -> Files:
+    return {
+        CRD_DIR / f"{GROUP}_{crd['spec']['names']['plural']}.yaml": crd_yaml(crd)
+        for crd in (pipeline_crd(), group_crd())
+    }
+
+
 GENERATORS = (
     Generator("protobuf stubs", f"{STUBS_DIR}/*.py*", protobuf_stubs),
     Generator("settings", str(SETTINGS_PAGE), settings_page),
+    Generator("custom resource definitions", f"{CRD_DIR}/*.yaml", custom_resources),
 )
 
 
