@@ -10,13 +10,18 @@ Everything here is called on the event loop's thread.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from omni_wire.accounts import Credits
+from omni_wire.envelope import OVERHEAD_BYTES
 from omni_wire.errors import ServiceError
 from omni_wire.identity import Endpoint, RequestKey
 from omni_wire.messages import EdgeMessage, Message
+from omni_wire.wire_version import Versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,8 @@ class EdgeOptions:
     """Limits and times of one edge; the defaults suit a pair of stages on one or two nodes.
 
     Attributes:
-        part_bytes: payloads larger than this travel in parts of this many bytes.
+        frame_bytes: largest payload that travels whole; larger frames are divided by rows.
+        part_bytes: size of the parts in which larger payloads travel, a multiple of 1024.
         edge_credit_bytes: posted and unreleased bytes of all requests together, bulk payloads
             apart.
         request_credit_bytes: most that one request may hold of it; less while the edge is crowded.
@@ -35,17 +41,38 @@ class EdgeOptions:
         reconnect_seconds: how long a broken connection is retried before the peer counts as lost.
         abort_seconds: how long an abort waits for its acknowledgement.
         acknowledge_seconds: longest delay of an acknowledgement.
+        shared_directory: where to share payloads with processes of the same host, on a file system
+            in memory; None to send them inside the envelopes.
+        shared_bytes: size of the file that a sender shares over one edge.
+        versions: wire versions this side speaks.
     """
 
+    frame_bytes: int = 2 * 1024 * 1024
     part_bytes: int = 512 * 1024
-    edge_credit_bytes: int = 32 * 1024 * 1024
-    request_credit_bytes: int = 4 * 1024 * 1024
+    edge_credit_bytes: int = 64 * 1024 * 1024
+    request_credit_bytes: int = 8 * 1024 * 1024
     bulk_credit_bytes: int = 256 * 1024 * 1024
     max_message_bytes: int = 1024 * 1024 * 1024
     max_header_bytes: int = 1024 * 1024
     reconnect_seconds: float = 10.0
     abort_seconds: float = 5.0
     acknowledge_seconds: float = 0.01
+    shared_directory: Path | None = None
+    shared_bytes: int = 64 * 1024 * 1024
+    versions: Versions = field(default_factory=Versions)
+
+    @property
+    def credits(self) -> Credits:
+        """The credit this side grants and keeps to."""
+        return Credits(self.edge_credit_bytes, self.request_credit_bytes, self.bulk_credit_bytes)
+
+    @property
+    def envelope_bytes(self) -> int:
+        """Largest envelope; the limit for gRPC messages."""
+        return max(self.frame_bytes, self.part_bytes) + self.max_header_bytes + OVERHEAD_BYTES
+
+
+DEFAULT_OPTIONS = EdgeOptions()
 
 
 class Release(Protocol):
@@ -113,3 +140,13 @@ class EdgeReceiver(Protocol):
 
     def on_source_lost(self, source: Endpoint, error: ServiceError) -> None:
         """A sender is gone for good; requests that still wait for it fail."""
+
+
+async def abort_within(seconds: float, received: asyncio.Future[None]) -> None:
+    """Wait until an abort has been received.
+
+    Raises:
+        TimeoutError: it was not within `seconds`; it stays posted.
+    """
+    async with asyncio.timeout(seconds):
+        await asyncio.shield(received)

@@ -9,10 +9,10 @@ connections to other processes deliver the last, and `omni_wire.trees.to_numpy` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, overload
 
 from omni_wire.errors import ErrorInfo
 from omni_wire.identity import Bindings, Endpoint, RequestKey
@@ -85,7 +85,7 @@ class Payload:
 
 
 class Row(NamedTuple):
-    """One request's share of a step. A tuple, because a step makes one per request.
+    """One request's share of a step.
 
     Attributes:
         chunk_id: dense from 0 per request, source and destination instance.
@@ -95,6 +95,59 @@ class Row(NamedTuple):
     chunk_id: int
 
 
+class Rows(Sequence[Row]):
+    """The rows of a frame as two parallel lists.
+
+    A step of 64 requests would spend more time on making 64 `Row` objects at either end than on
+    everything else, so they are made only for those who ask for them.
+
+    Attributes:
+        keys: the requests, each at most once.
+        chunk_ids: as many chunk ids.
+    """
+
+    __slots__ = ("chunk_ids", "keys")
+
+    def __init__(self, keys: tuple[RequestKey, ...], chunk_ids: Sequence[int]) -> None:
+        self.keys = keys
+        self.chunk_ids = chunk_ids
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Rows:
+        """Any sequence of rows in this form; one that has it already is returned as it is."""
+        if isinstance(rows, Rows):
+            return rows
+        return cls(tuple([row[0] for row in rows]), [row[1] for row in rows])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Rows: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Rows:
+        if isinstance(index, slice):
+            return Rows(self.keys[index], self.chunk_ids[index])
+        return Row(self.keys[index], self.chunk_ids[index])
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(Row, self.keys, self.chunk_ids)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rows | tuple):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Rows({list(self)!r})"
+
+
 @dataclass(frozen=True, slots=True)
 class StepFrame:
     """Everything one scheduler step sends over one edge, whatever the number of requests.
@@ -102,14 +155,15 @@ class StepFrame:
     Attributes:
         source: instance that sends.
         step: number of the scheduler step, rising.
-        rows: the requests that produced something, each at most once, in the order of the columns.
+        rows: the requests that produced something, each at most once, in the order of the columns;
+            a tuple of `Row`, or `Rows`, which is cheaper and what arrives from other processes.
         columns: arrays by name; the leading dimension of each is len(rows).
         meta: one small tree for the whole frame.
     """
 
     source: str
     step: int
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     columns: Mapping[str, ArrayLike]
     meta: Tree = None
 
@@ -212,7 +266,7 @@ class OutputFrame:
     source: str
     step: int
     modality: str
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     columns: Mapping[str, ArrayLike]
     meta: Tree = None
 

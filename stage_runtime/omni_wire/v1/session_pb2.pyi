@@ -174,14 +174,19 @@ class Connect(_message.Message):
 
     WIRE_VERSION_FIELD_NUMBER: _builtins.int
     OLDEST_WIRE_VERSION_FIELD_NUMBER: _builtins.int
-    RECEIVED_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     EDGE_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     wire_version: _builtins.int
     """Newest wire version of the sender, and the oldest it still speaks."""
     oldest_wire_version: _builtins.int
-    received: _builtins.int
-    """Last sequence number received from the other side in this session, 0 for none."""
+    session: _builtins.int
+    """Drawn at random by the dialling side for each session; the same on all of its streams."""
+    @_builtins.property
+    def resume(self) -> Global___Resume:
+        """How far the other direction of this session has got."""
+
     @_builtins.property
     def edge(self) -> Global___ConnectEdge: ...
     @_builtins.property
@@ -193,13 +198,14 @@ class Connect(_message.Message):
         *,
         wire_version: _builtins.int = ...,
         oldest_wire_version: _builtins.int = ...,
-        received: _builtins.int = ...,
+        resume: Global___Resume | None = ...,
+        session: _builtins.int = ...,
         edge: Global___ConnectEdge | None = ...,
         group: _control_pb2.Hello | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "group", b"group", "purpose", b"purpose"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "group", b"group", "purpose", b"purpose", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "group", b"group", "oldest_wire_version", b"oldest_wire_version", "purpose", b"purpose", "received", b"received", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "group", b"group", "oldest_wire_version", b"oldest_wire_version", "purpose", b"purpose", "resume", b"resume", "session", b"session", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_purpose: _TypeAlias = _typing.Literal["edge", "group"]  # noqa: Y015
     _WhichOneofArgType_purpose: _TypeAlias = _typing.Literal["purpose", b"purpose"]  # noqa: Y015
@@ -246,16 +252,18 @@ class Accept(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WIRE_VERSION_FIELD_NUMBER: _builtins.int
-    RECEIVED_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     CREDITS_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
     GATEWAY_FIELD_NUMBER: _builtins.int
     wire_version: _builtins.int
     """Version both sides use from here on."""
-    received: _builtins.int
-    """Last sequence number received from the dialling side in this session, 0 for none."""
     shared: _builtins.bool
     """Whether the offered memory was attached."""
+    @_builtins.property
+    def resume(self) -> Global___Resume:
+        """How far the direction from the dialling side has got."""
+
     @_builtins.property
     def credits(self) -> Global___Credits: ...
     @_builtins.property
@@ -266,18 +274,58 @@ class Accept(_message.Message):
         self,
         *,
         wire_version: _builtins.int = ...,
-        received: _builtins.int = ...,
+        resume: Global___Resume | None = ...,
         credits: Global___Credits | None = ...,
         shared: _builtins.bool = ...,
         gateway: _control_pb2.Welcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "gateway", b"gateway"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "gateway", b"gateway", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "gateway", b"gateway", "received", b"received", "shared", b"shared", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "gateway", b"gateway", "resume", b"resume", "shared", b"shared", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Accept: _TypeAlias = Accept  # noqa: Y015
+
+@_typing.final
+class Resume(_message.Message):
+    """State of a receiver when a stream begins; it replaces acknowledgements that were lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIVED_FIELD_NUMBER: _builtins.int
+    UNRELEASED_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
+    received: _builtins.int
+    """Last sequence number received, 0 for none."""
+    @_builtins.property
+    def unreleased(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Messages received whose credit has not been returned; that of all others has."""
+
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReleasedRow]:
+        """Rows of those messages whose credit has been returned."""
+
+    @_builtins.property
+    def in_use(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Shared blocks still in use, by the sequence number of their envelope."""
+
+    def __init__(
+        self,
+        *,
+        received: _builtins.int = ...,
+        unreleased: _abc.Iterable[_builtins.int] | None = ...,
+        rows: _abc.Iterable[Global___ReleasedRow] | None = ...,
+        in_use: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_use", b"in_use", "received", b"received", "rows", b"rows", "unreleased", b"unreleased"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resume: _TypeAlias = Resume  # noqa: Y015
 
 @_typing.final
 class Credits(_message.Message):
@@ -355,7 +403,7 @@ class ReleasedRow(_message.Message):
     ROW_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     row: _builtins.int
-    """Index into StepFrame.rows."""
+    """Row of the StepFrame, from 0."""
     def __init__(
         self,
         *,
@@ -428,16 +476,20 @@ class SharedBlock(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSET_FIELD_NUMBER: _builtins.int
+    BULK_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """Where the payload begins in the segment, in bytes, a multiple of 64."""
+    bulk: _builtins.bool
+    """Whether it is charged to the bulk credit instead of the edge's."""
     def __init__(
         self,
         *,
         offset: _builtins.int = ...,
+        bulk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk", b"bulk", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

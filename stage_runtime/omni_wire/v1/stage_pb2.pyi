@@ -243,17 +243,24 @@ class StepFrame(_message.Message):
 
     SOURCE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    CHUNK_IDS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     META_FIELD_NUMBER: _builtins.int
     MODALITY_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     step: _builtins.int
     """Number of the scheduler step, rising."""
+    requests: _builtins.bytes
+    """A serialized FrameRequests: the requests of the rows. Consecutive steps mostly serve the same
+    requests, and a reader that finds the same bytes again need not parse them again.
+    """
     modality: _builtins.str
     """Output for clients: `text`, `audio` or another word of the pipeline. Empty between stages."""
     @_builtins.property
-    def rows(self) -> Global___Rows: ...
+    def chunk_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of each row's chunk, dense from 0 per request, source and destination."""
+
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]:
         """Every column's leading dimension is the number of rows."""
@@ -267,64 +274,59 @@ class StepFrame(_message.Message):
         *,
         source: _builtins.str = ...,
         step: _builtins.int = ...,
-        rows: Global___Rows | None = ...,
+        requests: _builtins.bytes = ...,
+        chunk_ids: _abc.Iterable[_builtins.int] | None = ...,
         columns: _abc.Iterable[Global___Column] | None = ...,
         meta: _tensor_pb2.Tree | None = ...,
         modality: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["meta", b"meta", "rows", b"rows"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["meta", b"meta"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "meta", b"meta", "modality", b"modality", "rows", b"rows", "source", b"source", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_ids", b"chunk_ids", "columns", b"columns", "meta", b"meta", "modality", b"modality", "requests", b"requests", "source", b"source", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepFrame: _TypeAlias = StepFrame  # noqa: Y015
 
 @_typing.final
-class Rows(_message.Message):
-    """The requests of a frame, in the order of its columns, as parallel lists."""
+class FrameRequests(_message.Message):
+    """The requests of a frame, each at most once, as parallel lists in the order of the columns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_IDS_FIELD_NUMBER: _builtins.int
     GATEWAYS_FIELD_NUMBER: _builtins.int
-    GATEWAY_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    CHUNK_ID_FIELD_NUMBER: _builtins.int
+    GATEWAY_INDICES_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def request_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def gateways(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Distinct gateways of these requests."""
 
     @_builtins.property
-    def gateway(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Index into `gateways` for each row; empty when there is only one."""
+    def gateway_indices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Index into `gateways` of each row; empty when there is only one gateway."""
 
     @_builtins.property
-    def epoch(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Epoch of each row; empty when all are 0."""
-
-    @_builtins.property
-    def chunk_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Number of the chunk, dense from 0 per request, source and destination."""
 
     def __init__(
         self,
         *,
-        request_id: _abc.Iterable[_builtins.str] | None = ...,
+        request_ids: _abc.Iterable[_builtins.str] | None = ...,
         gateways: _abc.Iterable[_builtins.str] | None = ...,
-        gateway: _abc.Iterable[_builtins.int] | None = ...,
-        epoch: _abc.Iterable[_builtins.int] | None = ...,
-        chunk_id: _abc.Iterable[_builtins.int] | None = ...,
+        gateway_indices: _abc.Iterable[_builtins.int] | None = ...,
+        epochs: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "epoch", b"epoch", "gateway", b"gateway", "gateways", b"gateways", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "gateway_indices", b"gateway_indices", "gateways", b"gateways", "request_ids", b"request_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Rows: _TypeAlias = Rows  # noqa: Y015
+Global___FrameRequests: _TypeAlias = FrameRequests  # noqa: Y015
 
 @_typing.final
 class Column(_message.Message):

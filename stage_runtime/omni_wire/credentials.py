@@ -1,0 +1,92 @@
+"""Who may talk to whom: mutual TLS with given certificates, or plaintext where that was asked for.
+
+There is no default. A process that was told nothing does not open a port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import grpc
+from grpc import aio
+
+from omni_config.errors import OmniError
+
+ChannelOptions: TypeAlias = list[tuple[str, int | str]]
+
+
+class CredentialsError(OmniError):
+    """A certificate or key cannot be read, or an address cannot be listened on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plaintext:
+    """Neither encrypted nor authenticated: for one machine, or a mesh that does both."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutualTls:
+    """Both sides show a certificate signed by the same authority.
+
+    Attributes:
+        certificate: PEM file with this process's certificate chain.
+        private_key: PEM file with its key.
+        authority: PEM file with the authority that signs every peer.
+        server_name: name to expect in a server's certificate instead of the dialled host; pods are
+            dialled by address while their certificates carry a name.
+    """
+
+    certificate: Path
+    private_key: Path
+    authority: Path
+    server_name: str = ""
+
+
+Credentials: TypeAlias = Plaintext | MutualTls
+
+
+def open_channel(target: str, credentials: Credentials, options: ChannelOptions) -> aio.Channel:
+    """A channel to a peer.
+
+    Raises:
+        CredentialsError: a file cannot be read.
+    """
+    if isinstance(credentials, Plaintext):
+        return aio.insecure_channel(target, options)
+    if credentials.server_name:
+        options = [*options, ("grpc.ssl_target_name_override", credentials.server_name)]
+    secure = grpc.ssl_channel_credentials(
+        root_certificates=_read(credentials.authority),
+        private_key=_read(credentials.private_key),
+        certificate_chain=_read(credentials.certificate),
+    )
+    return aio.secure_channel(target, secure, options)
+
+
+def listen(server: aio.Server, address: str, credentials: Credentials) -> int:
+    """Let a server listen on an address; returns its port, 1 for Unix sockets.
+
+    Raises:
+        CredentialsError: a file cannot be read, or the address is taken or invalid.
+    """
+    try:
+        if isinstance(credentials, Plaintext):
+            return server.add_insecure_port(address)
+        pair = (_read(credentials.private_key), _read(credentials.certificate))
+        secure = grpc.ssl_server_credentials(
+            [pair],
+            root_certificates=_read(credentials.authority),
+            require_client_auth=True,
+        )
+        return server.add_secure_port(address, secure)
+    except RuntimeError as error:
+        raise CredentialsError(f"cannot listen on {address}: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CredentialsError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,303 @@
+"""Headers and payload views to messages. Nothing that arrives is trusted.
+
+Decoding copies no tensor: they are views of the payload as it arrived, in one piece or in several.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from types import MappingProxyType
+
+from google.protobuf.message import DecodeError
+
+from omni_wire.arrays import decode_tensor
+from omni_wire.errors import ErrorInfo, WireFormatError
+from omni_wire.identity import Bindings, Endpoint, RequestKey
+from omni_wire.messages import (
+    Abort,
+    AbortAck,
+    Completed,
+    Drain,
+    Draining,
+    Failed,
+    Message,
+    Open,
+    OutputFrame,
+    Payload,
+    Ready,
+    RequestView,
+    Rows,
+    Stats,
+    StepFrame,
+    StreamDone,
+    StreamError,
+    Submit,
+)
+from omni_wire.payload import PayloadReader
+from omni_wire.tensor import Tensor
+from omni_wire.trees import decode_map, decode_tree
+from omni_wire.v1 import error_pb2, stage_pb2
+from omni_wire.v1.session_pb2 import Header
+
+# A batch of one step; far above any scheduler's, far below what would fill memory.
+MAX_ROWS = 65_536
+
+
+def parse_header(raw: bytes) -> Header:
+    """A serialized Header.
+
+    Raises:
+        WireFormatError: it is none.
+    """
+    try:
+        return Header.FromString(raw)
+    except DecodeError as error:
+        raise WireFormatError("header is no protobuf message") from error
+
+
+class Decoder:
+    """Decodes the messages of one direction of one session."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._frame_requests = b""
+        self._frame_keys: tuple[RequestKey, ...] = ()
+
+    def decode(self, header: Header, pieces: Sequence[memoryview]) -> Message:
+        """The message of a header whose payload lies in `pieces`.
+
+        Raises:
+            WireFormatError: an unknown kind, or contents that no encoder writes.
+        """
+        payload = PayloadReader(pieces)
+        kind = header.WhichOneof("body") or "none"
+        if kind == "frame":
+            return self._decode_frame(header.frame, payload)
+        decode = _DECODERS.get(kind)
+        if decode is None:
+            raise WireFormatError(f"message of unknown kind {kind}")
+        return decode(_Source(header, payload, self._clock))
+
+    def keys(self, header: Header) -> tuple[RequestKey, ...]:
+        """The requests that a header is about, without decoding its message.
+
+        Raises:
+            WireFormatError: it is about none.
+        """
+        kind = header.WhichOneof("body")
+        if kind == "frame":
+            return _decode_requests(header.frame.requests)
+        if kind == "submit":
+            return (_key(header.submit.payload.key),)
+        if kind == "open":
+            return (_key(header.open.key),)
+        if kind == "payload":
+            return (_key(header.payload.key),)
+        if kind == "completed":
+            return (_key(header.completed.key),)
+        raise WireFormatError(f"{kind} with a payload")
+
+    def _decode_frame(
+        self, node: stage_pb2.StepFrame, payload: PayloadReader
+    ) -> StepFrame | OutputFrame:
+        if node.requests != self._frame_requests:
+            self._frame_keys = _decode_requests(node.requests)
+            self._frame_requests = node.requests
+        rows = Rows(self._frame_keys, node.chunk_ids[:])
+        if len(rows.keys) != len(rows.chunk_ids):
+            raise WireFormatError(f"{len(rows.chunk_ids)} chunk ids for {len(rows)} requests")
+        columns: dict[str, Tensor] = {}
+        for column in node.columns:
+            tensor = decode_tensor(column.tensor, payload)
+            if tensor.shape[:1] != (len(rows),) or column.name in columns:
+                raise WireFormatError(f"column {column.name} of shape {tensor.shape}")
+            columns[column.name] = tensor
+        meta = decode_tree(node.meta, payload) if node.HasField("meta") else None
+        if node.modality:
+            return OutputFrame(node.source, node.step, node.modality, rows, columns, meta)
+        return StepFrame(node.source, node.step, rows, columns, meta)
+
+
+def _decode_requests(raw: bytes) -> tuple[RequestKey, ...]:
+    try:
+        node = stage_pb2.FrameRequests.FromString(raw)
+    except DecodeError as error:
+        raise WireFormatError("frame's requests are no protobuf message") from error
+    rows = len(node.request_ids)
+    if rows > MAX_ROWS:
+        raise WireFormatError(f"frame of {rows} rows")
+    if len(node.gateway_indices) not in (0, rows) or len(node.epochs) not in (0, rows):
+        raise WireFormatError("frame with lists of different lengths")
+    indices = node.gateway_indices or repeat(0)
+    if rows and max(node.gateway_indices, default=0) >= len(node.gateways):
+        raise WireFormatError("frame with an unknown gateway")
+    gateways = [node.gateways[index] for index, _ in zip(indices, node.request_ids, strict=False)]
+    epochs = node.epochs or repeat(0)
+    keys = tuple(map(RequestKey, gateways, node.request_ids, epochs))
+    if len(set(keys)) != rows:
+        raise WireFormatError("frame with a request twice")
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a message is decoded from."""
+
+    header: Header
+    payload: PayloadReader
+    clock: Callable[[], float]
+
+    def deadline(self, node: stage_pb2.Open | stage_pb2.Payload) -> float | None:
+        if not node.HasField("timeout_micros"):
+            return None
+        return self.clock() + node.timeout_micros / 1e6
+
+
+def _open(source: _Source) -> Open:
+    node = source.header.open
+    return Open(
+        key=_key(node.key),
+        source=node.source,
+        bindings=_bindings(node.bindings),
+        deadline=source.deadline(node),
+        request=_request(node, source.payload),
+    )
+
+
+def _payload(source: _Source) -> Payload:
+    return _payload_of(source.header.payload, source)
+
+
+def _submit(source: _Source) -> Submit:
+    node = source.header.submit
+    return Submit(node.instance, _payload_of(node.payload, source))
+
+
+def _payload_of(node: stage_pb2.Payload, source: _Source) -> Payload:
+    return Payload(
+        key=_key(node.key),
+        source=node.source,
+        data=decode_tree(node.data, source.payload),
+        request=_request(node, source.payload),
+        bindings=_bindings(node.bindings),
+        deadline=source.deadline(node),
+    )
+
+
+def _request(
+    node: stage_pb2.Open | stage_pb2.Payload, payload: PayloadReader
+) -> RequestView | None:
+    if not node.HasField("request"):
+        return None
+    return RequestView(
+        inputs=decode_map(node.request.inputs, payload),
+        params=decode_map(node.request.params, payload),
+        metadata=decode_map(node.request.metadata, payload),
+    )
+
+
+def _done(source: _Source) -> StreamDone:
+    node = source.header.done
+    return StreamDone(_key(node.key), node.source, node.chunks)
+
+
+def _stream_error(source: _Source) -> StreamError:
+    node = source.header.error
+    return StreamError(_key(node.key), node.source, decode_error(node.error))
+
+
+def _abort(source: _Source) -> Abort:
+    return Abort(_key(source.header.abort.key), source.header.abort.reason)
+
+
+def _completed(source: _Source) -> Completed:
+    node = source.header.completed
+    return Completed(_key(node.key), node.source, decode_tree(node.result, source.payload))
+
+
+def _failed(source: _Source) -> Failed:
+    node = source.header.failed
+    return Failed(_key(node.key), node.source, decode_error(node.error))
+
+
+def _abort_ack(source: _Source) -> AbortAck:
+    return AbortAck(_key(source.header.abort_ack.key))
+
+
+def _ready(source: _Source) -> Ready:
+    node = source.header.ready
+    return Ready(node.instance, node.ready, node.reason)
+
+
+def _stats(source: _Source) -> Stats:
+    node = source.header.stats
+    return Stats(
+        instance=node.instance,
+        queued=node.queued,
+        in_flight=node.in_flight,
+        heartbeat=node.heartbeat,
+        heartbeat_age_seconds=node.heartbeat_age_seconds,
+    )
+
+
+def _draining(source: _Source) -> Draining:
+    return Draining(tuple(source.header.draining.instances))
+
+
+def _drain(source: _Source) -> Drain:
+    return Drain(source.header.drain.seconds)
+
+
+_DECODERS: Mapping[str, Callable[[_Source], Message]] = MappingProxyType(
+    {
+        "open": _open,
+        "payload": _payload,
+        "submit": _submit,
+        "done": _done,
+        "error": _stream_error,
+        "abort": _abort,
+        "completed": _completed,
+        "failed": _failed,
+        "abort_ack": _abort_ack,
+        "ready": _ready,
+        "stats": _stats,
+        "draining": _draining,
+        "drain": _drain,
+    }
+)
+
+
+def _key(node: stage_pb2.RequestKey) -> RequestKey:
+    if not node.request_id:
+        raise WireFormatError("message without a request id")
+    return RequestKey(node.gateway, node.request_id, node.epoch)
+
+
+def decode_endpoint(node: stage_pb2.Endpoint) -> Endpoint:
+    """The endpoint in a node.
+
+    Raises:
+        WireFormatError: no instance, or an incarnation that no process draws.
+    """
+    if not node.instance or not 0 < node.incarnation < 1 << 63:
+        raise WireFormatError("endpoint without an instance or incarnation")
+    return Endpoint(node.instance, node.address, node.incarnation)
+
+
+def _bindings(nodes: Mapping[str, stage_pb2.Endpoint]) -> Bindings:
+    return {stage: decode_endpoint(node) for stage, node in nodes.items()}
+
+
+def decode_error(node: error_pb2.ErrorInfo) -> ErrorInfo:
+    """The error in a node."""
+    return ErrorInfo(
+        reason=node.reason,
+        message=node.message,
+        retryable=node.retryable,
+        stage=node.stage,
+        details=dict(node.details),
+        status=node.status,
+    )

@@ -1,0 +1,312 @@
+"""Messages to headers and payload views.
+
+A message is encoded when it is posted, so that whoever posts something the wire cannot carry learns
+of it there; joining it into bytes waits until it is sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+from google.protobuf.message import EncodeError
+
+from omni_wire.arrays import encode_tensor
+from omni_wire.errors import ErrorInfo, FrameTooLarge, WireFormatError
+from omni_wire.identity import Bindings, Endpoint, RequestKey
+from omni_wire.messages import (
+    Abort,
+    AbortAck,
+    Completed,
+    Drain,
+    Draining,
+    Failed,
+    Message,
+    Open,
+    OutputFrame,
+    Payload,
+    Ready,
+    RequestView,
+    Rows,
+    Stats,
+    StepFrame,
+    StreamDone,
+    StreamError,
+    Submit,
+)
+from omni_wire.payload import PayloadWriter
+from omni_wire.trees import encode_map, encode_tree
+from omni_wire.v1 import error_pb2, stage_pb2
+from omni_wire.v1.session_pb2 import Header
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A message ready to be joined into envelopes.
+
+    Attributes:
+        header: serialized Header without its sequence number.
+        pieces: the payload as views of the sender's memory, `payload_bytes` bytes together.
+        keys: requests the message is about; one per row for frames, none for messages about the
+            process itself.
+    """
+
+    header: bytes
+    pieces: Sequence[memoryview | bytes]
+    payload_bytes: int
+    keys: tuple[RequestKey, ...]
+
+
+def keys_of(message: Message) -> tuple[RequestKey, ...]:
+    """The requests a message is about, one per row for frames."""
+    if isinstance(message, StepFrame | OutputFrame):
+        return Rows.of(message.rows).keys
+    if isinstance(message, Submit):
+        return (message.payload.key,)
+    if isinstance(message, Ready | Stats | Draining | Drain):
+        return ()
+    return (message.key,)
+
+
+class Encoder:
+    """Encodes the messages of one direction of one session."""
+
+    def __init__(
+        self,
+        max_header_bytes: int,
+        max_payload_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_header_bytes = max_header_bytes
+        self._max_payload_bytes = max_payload_bytes
+        self._clock = clock
+        self._frame_keys: tuple[RequestKey, ...] = ()
+        self._frame_requests = b""
+
+    def encode(self, message: Message) -> Encoded:
+        """Encode any message.
+
+        Raises:
+            FrameTooLarge: header or payload exceed the wire's limits.
+            WireFormatError: it holds something the wire does not carry.
+        """
+        header = Header()
+        target = _Target(header, PayloadWriter(self._max_payload_bytes), self._clock)
+        keys = keys_of(message)
+        try:
+            if isinstance(message, StepFrame | OutputFrame):
+                header.frame.requests = self._requests(keys)
+            _encode(message, target)
+            header.payload_bytes = target.payload.size
+            raw = header.SerializeToString()
+        except (ValueError, TypeError, EncodeError) as error:
+            raise WireFormatError(f"{type(message).__name__}: {error}") from error
+        if len(raw) > self._max_header_bytes:
+            raise FrameTooLarge(
+                f"{type(message).__name__} needs a header of {len(raw)} bytes, "
+                f"the limit is {self._max_header_bytes}; send long lists as arrays"
+            )
+        return Encoded(raw, target.payload.views, target.payload.size, keys)
+
+    def _requests(self, keys: tuple[RequestKey, ...]) -> bytes:
+        """The serialized requests of a frame, kept while the same requests go on."""
+        if keys == self._frame_keys:
+            return self._frame_requests
+        if len(set(keys)) != len(keys):
+            raise WireFormatError("frame with a request twice")
+        self._frame_requests = _encode_requests(keys)
+        self._frame_keys = keys
+        return self._frame_requests
+
+
+def _encode_requests(keys: tuple[RequestKey, ...]) -> bytes:
+    node = stage_pb2.FrameRequests(request_ids=[key.request_id for key in keys])
+    node.gateways.extend(dict.fromkeys(key.gateway for key in keys))
+    if len(node.gateways) > 1:
+        numbers = {gateway: number for number, gateway in enumerate(node.gateways)}
+        node.gateway_indices.extend([numbers[key.gateway] for key in keys])
+    if any(key.epoch for key in keys):
+        node.epochs.extend([key.epoch for key in keys])
+    return node.SerializeToString()
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a message is encoded to."""
+
+    header: Header
+    payload: PayloadWriter
+    clock: Callable[[], float]
+
+    def micros_left(self, deadline: float) -> int:
+        return max(0, round((deadline - self.clock()) * 1e6))
+
+
+@singledispatch
+def _encode(message: Message, target: _Target) -> None:
+    raise TypeError(f"{type(message).__name__} is no message")
+
+
+@_encode.register(StepFrame)
+@_encode.register(OutputFrame)
+def _encode_frame(frame: StepFrame | OutputFrame, target: _Target) -> None:
+    node = target.header.frame
+    node.source = frame.source
+    node.step = frame.step
+    node.chunk_ids.extend(Rows.of(frame.rows).chunk_ids)
+    for name, array in frame.columns.items():
+        column = node.columns.add()
+        column.name = name
+        tensor = encode_tensor(array, column.tensor, target.payload)
+        if tensor.shape[:1] != (len(frame.rows),):
+            rows = len(frame.rows)
+            raise WireFormatError(f"column {name} of shape {tensor.shape} for {rows} rows")
+    if frame.meta is not None:
+        encode_tree(frame.meta, node.meta, target.payload)
+    if isinstance(frame, OutputFrame):
+        node.modality = frame.modality
+
+
+@_encode.register
+def _encode_open(message: Open, target: _Target) -> None:
+    node = target.header.open
+    _encode_key(message.key, node.key)
+    node.source = message.source
+    _encode_bindings(message.bindings, node.bindings)
+    if message.deadline is not None:
+        node.timeout_micros = target.micros_left(message.deadline)
+    if message.request is not None:
+        _encode_request(message.request, node.request, target.payload)
+
+
+@_encode.register
+def _encode_payload(message: Payload, target: _Target) -> None:
+    _fill_payload(message, target.header.payload, target)
+
+
+@_encode.register
+def _encode_submit(message: Submit, target: _Target) -> None:
+    target.header.submit.instance = message.instance
+    _fill_payload(message.payload, target.header.submit.payload, target)
+
+
+def _fill_payload(message: Payload, node: stage_pb2.Payload, target: _Target) -> None:
+    _encode_key(message.key, node.key)
+    node.source = message.source
+    encode_tree(message.data, node.data, target.payload)
+    _encode_bindings(message.bindings, node.bindings)
+    if message.deadline is not None:
+        node.timeout_micros = target.micros_left(message.deadline)
+    if message.request is not None:
+        _encode_request(message.request, node.request, target.payload)
+
+
+@_encode.register
+def _encode_done(message: StreamDone, target: _Target) -> None:
+    node = target.header.done
+    _encode_key(message.key, node.key)
+    node.source = message.source
+    node.chunks = message.chunks
+
+
+@_encode.register
+def _encode_stream_error(message: StreamError, target: _Target) -> None:
+    node = target.header.error
+    _encode_key(message.key, node.key)
+    node.source = message.source
+    encode_error(message.error, node.error)
+
+
+@_encode.register
+def _encode_abort(message: Abort, target: _Target) -> None:
+    _encode_key(message.key, target.header.abort.key)
+    target.header.abort.reason = message.reason
+
+
+@_encode.register
+def _encode_completed(message: Completed, target: _Target) -> None:
+    node = target.header.completed
+    _encode_key(message.key, node.key)
+    node.source = message.source
+    encode_tree(message.result, node.result, target.payload)
+
+
+@_encode.register
+def _encode_failed(message: Failed, target: _Target) -> None:
+    node = target.header.failed
+    _encode_key(message.key, node.key)
+    node.source = message.source
+    encode_error(message.error, node.error)
+
+
+@_encode.register
+def _encode_abort_ack(message: AbortAck, target: _Target) -> None:
+    _encode_key(message.key, target.header.abort_ack.key)
+
+
+@_encode.register
+def _encode_ready(message: Ready, target: _Target) -> None:
+    node = target.header.ready
+    node.instance = message.instance
+    node.ready = message.ready
+    node.reason = message.reason
+
+
+@_encode.register
+def _encode_stats(message: Stats, target: _Target) -> None:
+    node = target.header.stats
+    node.instance = message.instance
+    node.queued = message.queued
+    node.in_flight = message.in_flight
+    node.heartbeat = message.heartbeat
+    node.heartbeat_age_seconds = message.heartbeat_age_seconds
+
+
+@_encode.register
+def _encode_draining(message: Draining, target: _Target) -> None:
+    target.header.draining.SetInParent()
+    target.header.draining.instances.extend(message.instances)
+
+
+@_encode.register
+def _encode_drain(message: Drain, target: _Target) -> None:
+    target.header.drain.seconds = message.seconds
+
+
+def _encode_key(key: RequestKey, node: stage_pb2.RequestKey) -> None:
+    node.gateway = key.gateway
+    node.request_id = key.request_id
+    node.epoch = key.epoch
+
+
+def encode_endpoint(endpoint: Endpoint, node: stage_pb2.Endpoint) -> None:
+    """Write an endpoint into an empty node."""
+    node.instance = endpoint.instance
+    node.address = endpoint.address
+    node.incarnation = endpoint.incarnation
+
+
+def _encode_bindings(bindings: Bindings, nodes: MutableMapping[str, stage_pb2.Endpoint]) -> None:
+    for stage, endpoint in bindings.items():
+        encode_endpoint(endpoint, nodes[stage])
+
+
+def _encode_request(
+    request: RequestView, node: stage_pb2.RequestView, payload: PayloadWriter
+) -> None:
+    node.SetInParent()
+    encode_map(request.inputs, node.inputs, payload, "inputs")
+    encode_map(request.params, node.params, payload, "params")
+    encode_map(request.metadata, node.metadata, payload, "metadata")
+
+
+def encode_error(error: ErrorInfo, node: error_pb2.ErrorInfo) -> None:
+    """Write an error into an empty node."""
+    node.reason = error.reason
+    node.message = error.message
+    node.retryable = error.retryable
+    node.stage = error.stage
+    node.status = error.status
+    node.details.update(error.details)

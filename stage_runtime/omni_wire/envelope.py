@@ -1,0 +1,126 @@
+"""The outermost message as bytes, made and taken apart without the generated class.
+
+The generated class would copy the payload twice on the way out and once on the way in. An envelope
+is only three length-delimited fields, so it is joined from its parts and scanned for them; the
+result is valid protobuf, and what the generated class writes is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omni_wire.errors import WireFormatError
+from omni_wire.payload import ALIGNMENT
+
+_HEADER_TAG = b"\x0a"
+_PADDING_TAG = b"\x12"
+_PAYLOAD_TAG = b"\x1a"
+_HEADER, _PADDING, _PAYLOAD = 1, 2, 3
+# Header.sequence: field 1, fixed64. Nine bytes, appended to a header serialized without it.
+_SEQUENCE_TAG = b"\x09"
+SEQUENCE_BYTES = 9
+_VARINT_BYTES = 10
+# Upper bound of what surrounds header and payload.
+OVERHEAD_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """An envelope taken apart: a serialized Header, and the payload as a view."""
+
+    header: bytes
+    payload: memoryview
+
+
+def join(
+    header: bytes, sequence: int, pieces: Sequence[memoryview | bytes], payload_bytes: int
+) -> bytes:
+    """One envelope as bytes: the single copy of the payload on its way out.
+
+    Args:
+        header: a serialized Header without its sequence number.
+        sequence: the number; 0 is left out, as protobuf does.
+        pieces: the payload, `payload_bytes` bytes together; it begins at a multiple of 16.
+    """
+    numbered = _SEQUENCE_TAG + sequence.to_bytes(8, "little") if sequence else b""
+    head = b"".join((_HEADER_TAG, varint(len(header) + len(numbered)), header, numbered))
+    if not payload_bytes:
+        return head
+    tag = _PAYLOAD_TAG + varint(payload_bytes)
+    return b"".join((head, _padding(len(head) + len(tag)), tag, *pieces))
+
+
+def _padding(begin: int) -> bytes:
+    """The padding field that moves what began at `begin` to a multiple of the alignment."""
+    gap = -begin % ALIGNMENT
+    if not gap:
+        return b""
+    if gap == 1:
+        gap += ALIGNMENT
+    return _PADDING_TAG + bytes((gap - 2,)) + bytes(gap - 2)
+
+
+def varint(value: int) -> bytes:
+    """A non-negative number in protobuf's variable-length form."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def scan(data: bytes, max_header_bytes: int) -> Envelope:
+    """Take an envelope apart. Unknown fields are skipped, for newer peers may add some.
+
+    Raises:
+        WireFormatError: no envelope, a field twice, or a header over the limit.
+    """
+    found: dict[int, memoryview] = {}
+    view = memoryview(data)
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
+        number, wire_type = tag >> 3, tag & 7
+        length, position = _field_length(data, position, wire_type)
+        end = position + length
+        if not number or end > len(data):
+            raise WireFormatError(f"envelope breaks off in field {number}")
+        if number <= _PAYLOAD:
+            if wire_type != 2 or number in found:
+                raise WireFormatError(f"envelope with a wrong or repeated field {number}")
+            found[number] = view[position:end]
+        position = end
+    header = found.get(_HEADER)
+    if header is None or len(header) > max_header_bytes:
+        raise WireFormatError("envelope without a header, or with one over the limit")
+    return Envelope(bytes(header), found.get(_PAYLOAD, view[:0]))
+
+
+def _field_length(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
+    """Length of a field's content and where it begins."""
+    if wire_type == 2:
+        return _read_varint(data, position)
+    if wire_type == 0:
+        _, end = _read_varint(data, position)
+        return end - position, position
+    if wire_type == 1:
+        return 8, position
+    if wire_type == 5:
+        return 4, position
+    raise WireFormatError(f"envelope with wire type {wire_type}")
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number and where the next thing begins."""
+    value = 0
+    for index in range(_VARINT_BYTES):
+        if position >= len(data):
+            break
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, position
+    raise WireFormatError("envelope with a broken number")

@@ -1,0 +1,214 @@
+"""The receiving half of a session as a state machine: what is new, what is dropped, what is owed.
+
+It sees sequence numbers, request keys and costs, never contents. Each message is delivered once, in
+the order it was sent; what belongs to an aborted request, or to an attempt that has been replaced,
+is released at once instead. A sender that exceeds the credit it was given is a broken peer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omni_wire.accounts import Credits
+from omni_wire.errors import WireFormatError
+from omni_wire.identity import RequestKey
+
+# Aborted requests remembered, oldest forgotten first: far more than can be on their way.
+TOMBSTONES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """Instruction: tell the sender this.
+
+    Attributes:
+        received: last sequence number received.
+        released: messages whose credit is returned, by sequence number.
+        rows: single rows whose credit is returned, as sequence number and row.
+    """
+
+    received: int
+    released: tuple[int, ...]
+    rows: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What the sender must know when a new stream begins; the acknowledgements it missed are in it.
+
+    Attributes:
+        received: last sequence number received.
+        unreleased: messages received and not released, by sequence number.
+        rows: rows of those that are released.
+    """
+
+    received: int
+    unreleased: tuple[int, ...]
+    rows: tuple[tuple[int, int], ...]
+
+
+class _Held:
+    """A message delivered and not wholly released."""
+
+    __slots__ = ("cost", "keys", "rows")
+
+    def __init__(self, keys: tuple[RequestKey, ...], cost: int) -> None:
+        self.keys = keys
+        self.cost = cost
+        # Released rows; made when a row is released on its own.
+        self.rows: set[int] = set()
+
+
+class ReceiverState:
+    """What one side has received, and what of it the other side still has to hear."""
+
+    def __init__(self, credits: Credits, slack: int) -> None:
+        """`slack` is what honest senders may exceed the edge's credit by: one message."""
+        self._credits = credits
+        self._slack = slack
+        self._received = 0
+        self._held: dict[int, _Held] = {}
+        self._bulk: dict[int, _Held] = {}
+        self._held_bytes = 0
+        self._bulk_bytes = 0
+        self._released: list[int] = []
+        self._rows: list[tuple[int, int]] = []
+        self._unsaid_bytes = 0
+        self._acknowledged = 0
+        self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
+        self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    @property
+    def received(self) -> int:
+        """Last sequence number received."""
+        return self._received
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes delivered, or being put together, and not released."""
+        return self._held_bytes + self._bulk_bytes
+
+    @property
+    def unsaid_bytes(self) -> int:
+        """Bytes released since the last acknowledgement."""
+        return self._unsaid_bytes
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is anything to acknowledge."""
+        return self._received > self._acknowledged or bool(self._released or self._rows)
+
+    def accept(self, sequence: int) -> bool:
+        """Whether an envelope is new; False for one seen before a stream broke.
+
+        Raises:
+            WireFormatError: one before it is missing.
+        """
+        if sequence <= self._received:
+            return False
+        if sequence != self._received + 1:
+            raise WireFormatError(f"sequence {sequence} after {self._received}")
+        self._received = sequence
+        return True
+
+    def admit(self, sequence: int, keys: tuple[RequestKey, ...], cost: int) -> list[int]:
+        """A message arrived whole: charge it and return the rows that must not be delivered.
+
+        Those rows are released at once; all of a message's rows means that it is to be dropped.
+
+        Raises:
+            WireFormatError: the sender has exceeded its credit.
+        """
+        if self._held_bytes + cost > self._credits.edge + self._slack:
+            raise WireFormatError(f"credit of {self._credits.edge} bytes exceeded")
+        self._held[sequence] = _Held(keys, cost)
+        self._held_bytes += cost
+        return self._drop_stale(sequence, keys)
+
+    def begin_bulk(self, sequence: int, keys: tuple[RequestKey, ...], cost: int) -> None:
+        """The first part of a larger message arrived: charge all of it.
+
+        Raises:
+            WireFormatError: the sender has exceeded its credit.
+        """
+        if self._bulk_bytes and self._bulk_bytes + cost > self._credits.bulk:
+            raise WireFormatError(f"bulk credit of {self._credits.bulk} bytes exceeded")
+        self._bulk[sequence] = _Held(keys, cost)
+        self._bulk_bytes += cost
+
+    def end_bulk(self, sequence: int) -> list[int]:
+        """The last part arrived; returns rows as `admit` does."""
+        return self._drop_stale(sequence, self._bulk[sequence].keys)
+
+    def _drop_stale(self, sequence: int, keys: tuple[RequestKey, ...]) -> list[int]:
+        if self._tombstones.keys().isdisjoint(keys) and not self._epochs:
+            if any(key.epoch for key in keys):
+                self._see_epochs(keys)
+            return []
+        stale = [row for row, key in enumerate(keys) if self._stale(key)]
+        for row in stale:
+            self.release(sequence, keys[row])
+        return stale
+
+    def _stale(self, key: RequestKey) -> bool:
+        name = key[:2]
+        newest = self._epochs.get(name, 0)
+        if key.epoch > newest:
+            self._see_epochs((key,))
+        return key.epoch < newest or key in self._tombstones
+
+    def _see_epochs(self, keys: Sequence[RequestKey]) -> None:
+        for key in keys:
+            if key.epoch:
+                self._epochs[key[:2]] = key.epoch
+        while len(self._epochs) > TOMBSTONES:
+            self._epochs.popitem(last=False)
+
+    def bury(self, key: RequestKey) -> None:
+        """A request was aborted: what comes later is dropped."""
+        self._tombstones[key] = None
+        if len(self._tombstones) > TOMBSTONES:
+            self._tombstones.popitem(last=False)
+
+    def release(self, sequence: int, key: RequestKey | None = None) -> None:
+        """The receiver is done with a message, or with one request's row of it. Idempotent."""
+        held = self._held.get(sequence) or self._bulk.get(sequence)
+        if held is None:
+            return
+        if key is not None and len(held.keys) > 1:
+            row = held.keys.index(key)
+            if row in held.rows:
+                return
+            held.rows.add(row)
+            self._unsaid_bytes += held.cost // len(held.keys)
+            if len(held.rows) < len(held.keys):
+                self._rows.append((sequence, row))
+                return
+        self._release_all(sequence, held)
+
+    def _release_all(self, sequence: int, held: _Held) -> None:
+        if self._held.pop(sequence, None) is not None:
+            self._held_bytes -= held.cost
+        else:
+            del self._bulk[sequence]
+            self._bulk_bytes -= held.cost
+        self._released.append(sequence)
+        self._unsaid_bytes += held.cost
+
+    def take_owed(self) -> Owed:
+        """What to acknowledge now; it counts as said."""
+        owed = Owed(self._received, tuple(self._released), tuple(self._rows))
+        self._acknowledged = self._received
+        self._released.clear()
+        self._rows.clear()
+        self._unsaid_bytes = 0
+        return owed
+
+    def resume(self) -> Resume:
+        """What to say when a new stream begins; it replaces every acknowledgement before it."""
+        self.take_owed()
+        held = {**self._held, **self._bulk}
+        rows = [(number, row) for number, message in held.items() for row in message.rows]
+        return Resume(self._received, tuple(held), tuple(rows))

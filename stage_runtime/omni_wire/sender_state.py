@@ -1,0 +1,305 @@
+"""The sending half of a session as a state machine: what may be sent now, and what must be kept.
+
+Nothing here waits, reads a clock or touches a connection. Whoever drives it posts items, takes what
+to send next, and tells it what the other side said. It answers with changes of stalls.
+
+Three rules carry it:
+
+- *Order.* A request's items leave in the order they were posted; between requests there is none. An
+  item that may not leave waits in its request's own queue, so it delays nobody else.
+- *Credit.* Everything posted counts until the other side releases it. A request may hold at most a
+  quarter of what is left of the edge's credit, so requests nobody reads from shrink towards nothing
+  instead of filling the edge.
+- *Replay.* Everything sent is kept until acknowledged, and sent again on the next connection.
+
+Bulk items have a credit of their own and go one at a time, their parts between the items of other
+requests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from omni_wire.accounts import Accounts, Credits, Item
+from omni_wire.errors import InstanceLost, WireFormatError
+from omni_wire.identity import RequestKey
+
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Generic[Content]):
+    """Instruction: send part `part` of an item under this sequence number.
+
+    Attributes:
+        first: sequence number of the item's part 0.
+    """
+
+    sequence: int
+    item: Item[Content]
+    part: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class StallChange:
+    """Instruction: tell the producer that a request is stalled, or no longer is."""
+
+    key: RequestKey
+    stalled: bool
+
+
+class SenderState(Generic[Content]):
+    """What one side has posted and the other has not yet received or released."""
+
+    def __init__(self, credits: Credits) -> None:
+        self._connected = False
+        self._sequence = 0
+        self._acknowledged = 0
+        # Items that may leave; urgent ones first.
+        self._urgent: deque[Item[Content]] = deque()
+        self._ready: deque[Item[Content]] = deque()
+        # Items that wait for credit, or behind one that does, by request in order of arrival.
+        self._held: dict[RequestKey, deque[Item[Content]]] = {}
+        self._bulk: _Bulk[Content] | None = None
+        self._bulk_last = False
+        # Sent and not acknowledged, in order; the first `_replayed` were sent on this connection.
+        self._unacknowledged: deque[Send[Content]] = deque()
+        self._replay: Iterator[Send[Content]] | None = None
+        self._accounts = Accounts[Content](credits)
+
+    @property
+    def acknowledged(self) -> int:
+        """Last sequence number the other side has received."""
+        return self._acknowledged
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything posted has been received."""
+        waiting = self._urgent or self._ready or self._held or self._bulk
+        return not waiting and not self._unacknowledged
+
+    @property
+    def sendable(self) -> bool:
+        """Whether something may leave as soon as a stream stands."""
+        return bool(self._urgent or self._ready or self._bulk or self._replay)
+
+    @property
+    def unreleased_bytes(self) -> int:
+        """Bytes posted and let go that the other side has not released."""
+        return self._accounts.total + self._accounts.bulk
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait for credit."""
+        return sum(item.cost for queue in self._held.values() for item in queue)
+
+    def stalled(self, key: RequestKey) -> bool:
+        """Whether items of this request wait for credit."""
+        return bool(self._held.get(key))
+
+    def blocked(self, keys: Sequence[RequestKey]) -> list[int]:
+        """Rows of a frame about to be posted whose requests may not send now, mostly none.
+
+        The driver posts those rows apart, one item each, and the others together.
+        """
+        if not self._held and self._accounts.relaxed:
+            return []
+        return [row for row, key in enumerate(keys) if self._blocked(key)]
+
+    def _blocked(self, key: RequestKey) -> bool:
+        in_parts = self._bulk is not None and self._bulk.item.keys == (key,)
+        return in_parts or key in self._held or not self._accounts.admits(key)
+
+    def post(self, item: Item[Content], *, urgent: bool = False) -> list[StallChange]:
+        """Add an item: one request's, one of no request, or a frame none of whose rows is blocked.
+
+        An urgent item waits for nothing; it overtakes its own request.
+        """
+        if urgent or not item.keys:
+            self._accounts.charge(item)
+            (self._urgent if urgent else self._ready).append(item)
+            return []
+        if len(item.keys) == 1 and (item.bulk or self._blocked(item.keys[0])):
+            return self._hold(item)
+        self._accounts.charge(item)
+        self._ready.append(item)
+        return []
+
+    def _hold(self, item: Item[Content]) -> list[StallChange]:
+        key = item.keys[0]
+        was_stalled = self.stalled(key)
+        self._held.setdefault(key, deque()).append(item)
+        self._promote()
+        if self.stalled(key) == was_stalled:
+            return []
+        return [StallChange(key, not was_stalled)]
+
+    def _promote(self) -> None:
+        """Let go of held items that may leave now, the requests taking turns."""
+        progress = True
+        while progress and self._held:
+            progress = False
+            for key in list(self._held):
+                progress |= self._promote_one(key)
+
+    def _promote_one(self, key: RequestKey) -> bool:
+        queue = self._held[key]
+        item = queue[0]
+        behind_parts = self._bulk is not None and self._bulk.item.keys == item.keys
+        if item.bulk:
+            if self._bulk is not None or not self._accounts.admits_bulk(item.cost):
+                return False
+            self._bulk = _Bulk(item)
+        elif behind_parts or not self._accounts.admits(key):
+            return False
+        else:
+            self._ready.append(item)
+        self._accounts.charge(item)
+        queue.popleft()
+        # Requests take turns: whoever let go of one item goes to the end of the line.
+        del self._held[key]
+        if queue:
+            self._held[key] = queue
+        return True
+
+    def take(self) -> Send[Content] | None:
+        """What to send next, None if nothing may be sent now."""
+        if not self._connected:
+            return None
+        if self._replay is not None:
+            again = next(self._replay, None)
+            if again is not None:
+                return again
+            self._replay = None
+        if self._urgent:
+            return self._number(self._urgent.popleft())
+        if self._bulk is not None and not (self._bulk_last and self._ready):
+            return self._take_part(self._bulk)
+        self._bulk_last = False
+        return self._number(self._ready.popleft()) if self._ready else None
+
+    def _take_part(self, bulk: _Bulk[Content]) -> Send[Content]:
+        self._bulk_last = True
+        send = self._number(bulk.item, bulk.part, bulk.first)
+        bulk.first = send.first
+        bulk.part += 1
+        if bulk.part == bulk.item.parts:
+            self._bulk = None
+            self._promote()
+        return send
+
+    def _number(self, item: Item[Content], part: int = 0, first: int = 0) -> Send[Content]:
+        self._sequence += 1
+        send = Send(self._sequence, item, part, first or self._sequence)
+        self._unacknowledged.append(send)
+        if part == 0:
+            self._accounts.sent(send.sequence, item)
+        return send
+
+    def connected(
+        self,
+        received: int,
+        unreleased: Collection[int],
+        rows: Sequence[tuple[int, int]] = (),
+    ) -> list[StallChange]:
+        """A stream stands: the other side has received up to `received` and still holds these.
+
+        What it did not receive is sent again before anything new. What it received and no longer
+        holds was released, though the acknowledgement that said so may have been lost; so were
+        `rows` (sequence number and row) of the messages it holds.
+
+        Raises:
+            InstanceLost: it has forgotten what it once acknowledged, so nothing can be resumed.
+            WireFormatError: it claims to have received what was never sent.
+        """
+        if received < self._acknowledged:
+            raise InstanceLost("the peer has forgotten this session")
+        before = self._stalled_keys()
+        self.acknowledge(received)
+        self._accounts.keep_only(received, unreleased)
+        for sequence, row in rows:
+            self._accounts.release_row(sequence, row)
+        self._replay = iter(tuple(self._unacknowledged))
+        self._connected = True
+        self._promote()
+        return self._changes(before)
+
+    def disconnected(self) -> None:
+        """The stream broke; nothing is sent until the next one stands."""
+        self._connected = False
+        self._replay = None
+
+    def limit(self, credits: Credits) -> None:
+        """The other side's limits; from now on the smaller of each pair holds."""
+        self._accounts.credits = self._accounts.credits.smaller(credits)
+
+    def acknowledge(self, received: int) -> None:
+        """The other side has received everything up to this sequence number.
+
+        Raises:
+            WireFormatError: it was never sent.
+        """
+        if received > self._sequence:
+            raise WireFormatError(f"acknowledged {received}, sent {self._sequence}")
+        self._acknowledged = max(self._acknowledged, received)
+        while self._unacknowledged and self._unacknowledged[0].sequence <= received:
+            self._unacknowledged.popleft()
+
+    def released(
+        self, sequences: Sequence[int], rows: Sequence[tuple[int, int]] = ()
+    ) -> list[StallChange]:
+        """The other side gave back whole messages, and single rows of others.
+
+        Raises:
+            WireFormatError: a row that its message does not have.
+        """
+        for sequence, row in rows:
+            self._accounts.release_row(sequence, row)
+        for sequence in sequences:
+            self._accounts.release(sequence)
+        if not self._held:
+            return []
+        before = self._stalled_keys()
+        self._promote()
+        return self._changes(before)
+
+    def drop(self, key: RequestKey) -> tuple[list[StallChange], list[Item[Content]]]:
+        """Forget what waits here for a request that is being aborted.
+
+        Returns stalls that end, and the items that will not be sent. What was sent stays kept: the
+        other side releases it when it sees the abort.
+        """
+        before = self._stalled_keys()
+        dropped = list(self._held.pop(key, ()))
+        if self._bulk is not None and self._bulk.item.keys == (key,):
+            if not self._bulk.first:
+                self._accounts.refund(self._bulk.item)
+                dropped.append(self._bulk.item)
+            self._bulk = None
+        unsent = [item for item in self._ready if item.keys == (key,)]
+        for item in unsent:
+            self._accounts.refund(item)
+        self._ready = deque(item for item in self._ready if item.keys != (key,))
+        self._promote()
+        return self._changes(before), dropped + unsent
+
+    def _stalled_keys(self) -> set[RequestKey]:
+        return set(self._held)
+
+    def _changes(self, before: set[RequestKey]) -> list[StallChange]:
+        return [StallChange(key, stalled=False) for key in before - self._held.keys()]
+
+
+class _Bulk(Generic[Content]):
+    """The payload that is travelling in parts; `first` is 0 until its first part is numbered."""
+
+    __slots__ = ("first", "item", "part")
+
+    def __init__(self, item: Item[Content]) -> None:
+        self.item = item
+        self.part = 0
+        self.first = 0

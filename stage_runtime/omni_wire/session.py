@@ -1,0 +1,99 @@
+"""A session: two processes that exchange numbered messages over one stream at a time.
+
+A session outlives the streams that carry it: `carry` runs over one of them and ends when that
+breaks, and what was not received goes over the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from omni_wire.decoder import parse_header
+from omni_wire.edge import Deliver, EdgeOptions
+from omni_wire.envelope import scan
+from omni_wire.handshake import Peer, decode_ack, encode_ack
+from omni_wire.inbox import Inbox
+from omni_wire.outbox import OnStall, Outbox
+from omni_wire.streams import ByteStream
+
+
+class Session:
+    """One end of a session, on the event loop's thread."""
+
+    def __init__(self, options: EdgeOptions, deliver: Deliver, on_stall: OnStall) -> None:
+        self.options = options
+        self.number = secrets.randbits(64)
+        self._wake = asyncio.Event()
+        self.outbox = Outbox(options, on_stall, self._wake.set)
+        self.inbox = Inbox(options, deliver, self._owes)
+        self._acknowledge_now = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def carry(self, stream: ByteStream, peer: Peer) -> None:
+        """Exchange messages over a stream whose handshake is done, until the other side finishes.
+
+        Raises:
+            StreamBroken: the stream is gone; another may carry the session on.
+            ServiceError: the session cannot go on.
+        """
+        self.outbox.connected(peer)
+        tasks = {asyncio.create_task(self._read(stream)), asyncio.create_task(self._write(stream))}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.outbox.disconnected()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def _read(self, stream: ByteStream) -> None:
+        max_header_bytes = self.options.max_header_bytes
+        while (data := await stream.read()) is not None:
+            envelope = scan(data, max_header_bytes)
+            header = parse_header(envelope.header)
+            if header.HasField("ack"):
+                self.outbox.acknowledged(decode_ack(header.ack))
+            else:
+                self.inbox.receive(header, len(envelope.header), envelope.payload)
+
+    async def _write(self, stream: ByteStream) -> None:
+        while True:
+            data = self._next()
+            if data is None:
+                self._wake.clear()
+                await self._wake.wait()
+            else:
+                await stream.write(data)
+
+    def _next(self) -> bytes | None:
+        if self._acknowledge_now:
+            self._acknowledge_now = False
+            owed = self.inbox.take_owed()
+            if owed is not None:
+                return encode_ack(*owed)
+        return self.outbox.take()
+
+    def _owes(self, urgent: bool) -> None:
+        """Acknowledge now, or soon together with what comes until then."""
+        if urgent:
+            self._acknowledge()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self.options.acknowledge_seconds, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._acknowledge_now = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """The session is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.outbox.close()
