@@ -113,7 +113,9 @@ class Merge:
             problems += [p for p in error.problems if _owner(p.path) not in spoilt]
         if problems:
             traces = self.tracer.traces()
-            raise ConfigError(located(problem, traces) for problem in problems)
+            # A refused source said where it was written; one without a place is a flag.
+            broken = [located(problem, traces) for problem in problems[len(refused) :]]
+            raise ConfigError([*refused, *broken])
         return config
 
     def _stage(self, name: str, problems: list[Problem]) -> StageConfig:
