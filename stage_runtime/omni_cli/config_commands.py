@@ -74,7 +74,8 @@ def explain(
 ) -> None:
     """Explain who set a value, whom it superseded, and what else bears on it."""
     resolved = resolve_sources(sources)
-    print_warnings(resolved.resolution.warnings)
+    if path is None:
+        print_warnings(resolved.resolution.warnings)
     if output is not Format.TEXT:
         print_data(explanation_data(resolved, path, os.environ), output)
     elif path is None:

@@ -8,15 +8,13 @@ the class itself was chosen by somebody.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import indent
 
 from omni_cli.sources import Resolved
+from omni_config.consumer_keys import unknown_keys
 from omni_config.environment import shell_notes
 from omni_config.grammar import Address
-from omni_config.inspection import (
-    compile_path,
-    explain_all_lines,
-    explain_lines,
-)
+from omni_config.inspection import compile_path, explain_all_lines, explain_lines
 from omni_config.instances import device_override_warnings
 from omni_config.paths import Path, format_path
 from omni_config.provenance import Trace, TraceJson, Write, value_at
@@ -34,8 +32,8 @@ def explanation(resolved: Resolved, path: str, environ: Mapping[str, str]) -> li
         chosen = resolved.resolution.config.config_cls
         return list(_class_trace(resolved).lines(chosen))
     address = compile_path(resolved.selection.pipeline, path)
-    notes = [f"  note: {note}" for note in _notes(resolved, address, environ)]
-    return [*explain_lines(resolved.resolution, address), *notes]
+    notes = "\n".join(f"note: {note}" for note in _notes(resolved, address, environ))
+    return [*explain_lines(resolved.resolution, address), *indent(notes, "  ").splitlines()]
 
 
 def explanation_data(
@@ -73,6 +71,9 @@ def _notes(resolved: Resolved, address: Address, environ: Mapping[str, str]) -> 
     for note in shell_notes(config, environ):
         if note.startswith((f"{address}=", f"{address}.")):
             yield note
+    for problem in unknown_keys(config):
+        if f"{problem.path}.".startswith(f"{address}."):
+            yield str(problem)
 
 
 def _row(resolved: Resolved, path: Path) -> TraceJson:

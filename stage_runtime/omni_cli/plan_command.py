@@ -46,7 +46,7 @@ def plan(
     config = resolved.resolution.config
     table = _device_table(config, devices, gpu_memory)
     runtime = plan_resolution(resolved.resolution, devices=table)
-    print_warnings((*resolved.resolution.warnings, *runtime.warnings))
+    print_warnings(dict.fromkeys((*resolved.resolution.warnings, *runtime.warnings)))
     if output is Format.TEXT:
         print_lines(plan_lines(runtime, unicode=speaks_unicode(sys.stdout)))
     else:

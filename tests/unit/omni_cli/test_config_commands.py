@@ -107,6 +107,13 @@ def test_every_problem_is_told_at_once() -> None:
     assert "bad.yaml:4" in outcome.stderr
 
 
+def test_a_flag_that_is_refused_is_not_blamed_on_the_file() -> None:
+    outcome = omni("config", "resolve", "-f", "tts.yaml", "--vocoder.tp_size", "2.0")
+    assert outcome.stderr == (
+        "Error: stages.vocoder.tp_size expects an integer, got a float (2.0)\n"
+    )
+
+
 def test_a_key_unknown_to_its_consumer_is_a_warning_here_and_an_error_in_the_plan() -> None:
     words = ["-f", "tts.yaml", "--vocoder.factory.max_batchsize", "32"]
     resolved = omni("config", "resolve", *words, "--show", "diff")
