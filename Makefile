@@ -49,8 +49,9 @@ check: setup  ## Lint, types, import contract, generated files, lock
 	$(UV) lock --check --offline --quiet
 	@$(BIN)/python scripts/sizes.py
 
-generate: setup  ## Rewrite the generated files
+generate: setup  ## Rewrite the generated files, and what commands print in the documents
 	$(BIN)/python scripts/generate.py
+	$(BIN)/python -m tests.support.documents
 
 bench: setup  ## Run every benchmark and print one table of bars
 	$(BIN)/python -m benchmarks.run
