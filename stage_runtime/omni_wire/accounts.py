@@ -82,6 +82,11 @@ class Accounts(Generic[Content]):
         self._counts: dict[RequestKey, int] | None = None
 
     @property
+    def unreleased_bytes(self) -> int:
+        """Bytes charged and not released."""
+        return self.total + self.bulk
+
+    @property
     def relaxed(self) -> bool:
         """Whether every request may send, without looking at any."""
         return self._counts is None and self.total <= self.credits.relaxed

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 
 import numpy as np
 
@@ -30,9 +31,9 @@ def as_tensor(array: ArrayLike) -> Tensor:
     if isinstance(array, np.ndarray | np.generic):
         return Tensor.of_numpy(np.asarray(array))
     if "torch" in sys.modules:
-        from omni_wire import torch_end
-
-        return torch_end.of_torch(array)
+        # Named as text so that nobody imports torch by importing this.
+        of_torch: Callable[[ArrayLike], Tensor] = import_module("omni_wire.torch_end").of_torch
+        return of_torch(array)
     raise TypeError(f"{type(array).__name__} is no array the wire knows")
 
 

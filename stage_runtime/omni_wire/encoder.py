@@ -35,6 +35,7 @@ from omni_wire.messages import (
     StreamDone,
     StreamError,
     Submit,
+    keys_of,
 )
 from omni_wire.payload import PayloadWriter
 from omni_wire.trees import encode_map, encode_tree
@@ -57,17 +58,6 @@ class Encoded:
     pieces: Sequence[memoryview | bytes]
     payload_bytes: int
     keys: tuple[RequestKey, ...]
-
-
-def keys_of(message: Message) -> tuple[RequestKey, ...]:
-    """The requests a message is about, one per row for frames."""
-    if isinstance(message, StepFrame | OutputFrame):
-        return Rows.of(message.rows).keys
-    if isinstance(message, Submit):
-        return (message.payload.key,)
-    if isinstance(message, Ready | Stats | Draining | Drain):
-        return ()
-    return (message.key,)
 
 
 class Encoder:

@@ -8,11 +8,10 @@ from omni_wire import rows
 from omni_wire.assembly import Assembly
 from omni_wire.decoder import Decoder
 from omni_wire.edge import Deliver, EdgeOptions
-from omni_wire.encoder import keys_of
 from omni_wire.envelope import SEQUENCE_BYTES
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
-from omni_wire.messages import Abort, Message, OutputFrame, StepFrame
+from omni_wire.messages import Abort, Message, OutputFrame, StepFrame, keys_of
 from omni_wire.outbox import FREE_OF_CHARGE
 from omni_wire.posted import MESSAGE_BYTES, message_cost
 from omni_wire.receiver_state import Owed, ReceiverState, Resume

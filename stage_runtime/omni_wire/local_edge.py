@@ -9,9 +9,8 @@ from omni_wire import rows
 from omni_wire.accounts import Item
 from omni_wire.arrays import bytes_of
 from omni_wire.edge import DEFAULT_OPTIONS, EdgeEvents, EdgeOptions, EdgeReceiver
-from omni_wire.encoder import keys_of
 from omni_wire.identity import Endpoint, RequestKey
-from omni_wire.messages import Abort, EdgeMessage, Payload, StepFrame
+from omni_wire.messages import Abort, EdgeMessage, Payload, StepFrame, keys_of
 from omni_wire.posted import MESSAGE_BYTES
 from omni_wire.receiver_state import ReceiverState
 from omni_wire.sender_state import Send, SenderState, StallChange
@@ -40,7 +39,7 @@ class LocalEdgeSender:
         self._sender: SenderState[EdgeMessage] = SenderState(options.credits)
         # A frame is charged whole, however large, so it may exceed what is left.
         self._incoming = ReceiverState(options.credits, slack=options.edge_credit_bytes)
-        self._sender.connected(0, ())
+        self._sender.connected(0, options.credits)
         self._pump_scheduled = False
         self._drained = asyncio.Event()
         self._drained.set()
@@ -54,7 +53,7 @@ class LocalEdgeSender:
     @property
     def unreleased_bytes(self) -> int:
         """Bytes not yet released by the receiver."""
-        return self._sender.unreleased_bytes
+        return self._sender.accounts.unreleased_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -116,8 +115,7 @@ class LocalEdgeSender:
                 break
             self._deliver(send)
         owed = self._incoming.take_owed()
-        self._sender.acknowledge(owed.received)
-        self._report(self._sender.released(owed.released, owed.rows))
+        self._report(self._sender.acknowledge(owed.received, owed.released, owed.rows))
         if self._sender.idle or self._closed.is_set():
             self._drained.set()
         elif self._sender.sendable:

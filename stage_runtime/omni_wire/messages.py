@@ -9,12 +9,14 @@ connections to other processes deliver the last, and `omni_wire.trees.to_numpy` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias, overload
+from typing import TypeAlias
 
 from omni_wire.errors import ErrorInfo
+from omni_wire.frame_rows import Row as Row
+from omni_wire.frame_rows import Rows as Rows
 from omni_wire.identity import Bindings, Endpoint, RequestKey
 from omni_wire.tensor import ArrayLike
 
@@ -82,70 +84,6 @@ class Payload:
     request: RequestView | None = None
     bindings: Bindings = field(default_factory=lambda: MappingProxyType({}))
     deadline: float | None = None
-
-
-class Row(NamedTuple):
-    """One request's share of a step.
-
-    Attributes:
-        chunk_id: dense from 0 per request, source and destination instance.
-    """
-
-    key: RequestKey
-    chunk_id: int
-
-
-class Rows(Sequence[Row]):
-    """The rows of a frame as two parallel lists.
-
-    A step of 64 requests would spend more time on making 64 `Row` objects at either end than on
-    everything else, so they are made only for those who ask for them.
-
-    Attributes:
-        keys: the requests, each at most once.
-        chunk_ids: as many chunk ids.
-    """
-
-    __slots__ = ("chunk_ids", "keys")
-
-    def __init__(self, keys: tuple[RequestKey, ...], chunk_ids: Sequence[int]) -> None:
-        self.keys = keys
-        self.chunk_ids = chunk_ids
-
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> Rows:
-        """Any sequence of rows in this form; one that has it already is returned as it is."""
-        if isinstance(rows, Rows):
-            return rows
-        return cls(tuple([row[0] for row in rows]), [row[1] for row in rows])
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Rows: ...
-
-    def __getitem__(self, index: int | slice) -> Row | Rows:
-        if isinstance(index, slice):
-            return Rows(self.keys[index], self.chunk_ids[index])
-        return Row(self.keys[index], self.chunk_ids[index])
-
-    def __iter__(self) -> Iterator[Row]:
-        return map(Row, self.keys, self.chunk_ids)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Rows | tuple):
-            return NotImplemented
-        return tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"Rows({list(self)!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,3 +277,14 @@ GroupMessage: TypeAlias = (
 )
 GatewayMessage: TypeAlias = Submit | Abort | Drain
 Message: TypeAlias = EdgeMessage | GroupMessage | GatewayMessage
+
+
+def keys_of(message: Message) -> tuple[RequestKey, ...]:
+    """The requests a message is about: one per row of a frame, none for a process itself."""
+    if isinstance(message, StepFrame | OutputFrame):
+        return Rows.of(message.rows).keys
+    if isinstance(message, Submit):
+        return (message.payload.key,)
+    if isinstance(message, Ready | Stats | Draining | Drain):
+        return ()
+    return (message.key,)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from omni_wire import rows
 from omni_wire.accounts import Item
 from omni_wire.edge import EdgeOptions
-from omni_wire.encoder import Encoded, Encoder, keys_of
+from omni_wire.encoder import Encoded, Encoder
 from omni_wire.handshake import Acknowledgement, Peer
 from omni_wire.identity import RequestKey
 from omni_wire.messages import (
@@ -21,6 +21,7 @@ from omni_wire.messages import (
     Ready,
     Stats,
     StepFrame,
+    keys_of,
 )
 from omni_wire.posted import Posted, item_of, shared_item_of
 from omni_wire.sender_state import SenderState, StallChange
@@ -54,7 +55,7 @@ class Outbox:
     @property
     def unreleased_bytes(self) -> int:
         """Bytes let go that the other side has not released."""
-        return self._state.unreleased_bytes
+        return self._state.accounts.unreleased_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -143,8 +144,10 @@ class Outbox:
     def connected(self, peer: Peer) -> None:
         """A stream stands. Raises as `SenderState.connected`."""
         resume = peer.resume
-        self._state.limit(peer.credits)
-        self._report(self._state.connected(resume.received, resume.unreleased, resume.rows))
+        changes = self._state.connected(
+            resume.received, peer.credits, resume.unreleased, resume.rows
+        )
+        self._report(changes)
         if self.arena is not None:
             self.arena.keep_only(resume.received, peer.in_use)
         self._settle()
@@ -156,8 +159,7 @@ class Outbox:
 
     def acknowledged(self, ack: Acknowledgement) -> None:
         """The other side acknowledged. Raises WireFormatError when it lies."""
-        self._state.acknowledge(ack.received)
-        self._report(self._state.released(ack.released, ack.rows))
+        self._report(self._state.acknowledge(ack.received, ack.released, ack.rows))
         if self.arena is not None:
             self.arena.freed(ack.freed)
         self._settle()

@@ -69,7 +69,7 @@ class SenderState(Generic[Content]):
         # Sent and not acknowledged, in order; the first `_replayed` were sent on this connection.
         self._unacknowledged: deque[Send[Content]] = deque()
         self._replay: Iterator[Send[Content]] | None = None
-        self._accounts = Accounts[Content](credits)
+        self.accounts = Accounts[Content](credits)
 
     @property
     def acknowledged(self) -> int:
@@ -88,11 +88,6 @@ class SenderState(Generic[Content]):
         return bool(self._urgent or self._ready or self._bulk or self._replay)
 
     @property
-    def unreleased_bytes(self) -> int:
-        """Bytes posted and let go that the other side has not released."""
-        return self._accounts.total + self._accounts.bulk
-
-    @property
     def held_bytes(self) -> int:
         """Bytes that wait for credit."""
         return sum(item.cost for queue in self._held.values() for item in queue)
@@ -106,13 +101,13 @@ class SenderState(Generic[Content]):
 
         The driver posts those rows apart, one item each, and the others together.
         """
-        if not self._held and self._accounts.relaxed:
+        if not self._held and self.accounts.relaxed:
             return []
         return [row for row, key in enumerate(keys) if self._blocked(key)]
 
     def _blocked(self, key: RequestKey) -> bool:
         in_parts = self._bulk is not None and self._bulk.item.keys == (key,)
-        return in_parts or key in self._held or not self._accounts.admits(key)
+        return in_parts or key in self._held or not self.accounts.admits(key)
 
     def post(self, item: Item[Content], *, urgent: bool = False) -> list[StallChange]:
         """Add an item: one request's, one of no request, or a frame none of whose rows is blocked.
@@ -120,12 +115,12 @@ class SenderState(Generic[Content]):
         An urgent item waits for nothing; it overtakes its own request.
         """
         if urgent or not item.keys:
-            self._accounts.charge(item)
+            self.accounts.charge(item)
             (self._urgent if urgent else self._ready).append(item)
             return []
         if len(item.keys) == 1 and (item.bulk or self._blocked(item.keys[0])):
             return self._hold(item)
-        self._accounts.charge(item)
+        self.accounts.charge(item)
         self._ready.append(item)
         return []
 
@@ -151,14 +146,14 @@ class SenderState(Generic[Content]):
         item = queue[0]
         behind_parts = self._bulk is not None and self._bulk.item.keys == item.keys
         if item.bulk:
-            if self._bulk is not None or not self._accounts.admits_bulk(item.cost):
+            if self._bulk is not None or not self.accounts.admits_bulk(item.cost):
                 return False
             self._bulk = _Bulk(item)
-        elif behind_parts or not self._accounts.admits(key):
+        elif behind_parts or not self.accounts.admits(key):
             return False
         else:
             self._ready.append(item)
-        self._accounts.charge(item)
+        self.accounts.charge(item)
         queue.popleft()
         # Requests take turns: whoever let go of one item goes to the end of the line.
         del self._held[key]
@@ -197,16 +192,19 @@ class SenderState(Generic[Content]):
         send = Send(self._sequence, item, part, first or self._sequence)
         self._unacknowledged.append(send)
         if part == 0:
-            self._accounts.sent(send.sequence, item)
+            self.accounts.sent(send.sequence, item)
         return send
 
     def connected(
         self,
         received: int,
-        unreleased: Collection[int],
+        credits: Credits,
+        unreleased: Collection[int] = (),
         rows: Sequence[tuple[int, int]] = (),
     ) -> list[StallChange]:
         """A stream stands: the other side has received up to `received` and still holds these.
+
+        From now on the smaller of each pair of its limits and ours holds.
 
         What it did not receive is sent again before anything new. What it received and no longer
         holds was released, though the acknowledgement that said so may have been lost; so were
@@ -219,10 +217,11 @@ class SenderState(Generic[Content]):
         if received < self._acknowledged:
             raise InstanceLost("the peer has forgotten this session")
         before = self._stalled_keys()
-        self.acknowledge(received)
-        self._accounts.keep_only(received, unreleased)
+        self._forget_up_to(received)
+        self.accounts.credits = self.accounts.credits.smaller(credits)
+        self.accounts.keep_only(received, unreleased)
         for sequence, row in rows:
-            self._accounts.release_row(sequence, row)
+            self.accounts.release_row(sequence, row)
         self._replay = iter(tuple(self._unacknowledged))
         self._connected = True
         self._promote()
@@ -233,39 +232,34 @@ class SenderState(Generic[Content]):
         self._connected = False
         self._replay = None
 
-    def limit(self, credits: Credits) -> None:
-        """The other side's limits; from now on the smaller of each pair holds."""
-        self._accounts.credits = self._accounts.credits.smaller(credits)
-
-    def acknowledge(self, received: int) -> None:
-        """The other side has received everything up to this sequence number.
-
-        Raises:
-            WireFormatError: it was never sent.
-        """
-        if received > self._sequence:
-            raise WireFormatError(f"acknowledged {received}, sent {self._sequence}")
-        self._acknowledged = max(self._acknowledged, received)
-        while self._unacknowledged and self._unacknowledged[0].sequence <= received:
-            self._unacknowledged.popleft()
-
-    def released(
-        self, sequences: Sequence[int], rows: Sequence[tuple[int, int]] = ()
+    def acknowledge(
+        self,
+        received: int,
+        released: Sequence[int] = (),
+        rows: Sequence[tuple[int, int]] = (),
     ) -> list[StallChange]:
-        """The other side gave back whole messages, and single rows of others.
+        """The other side has received up to `received`, and gives back messages and single rows.
 
         Raises:
-            WireFormatError: a row that its message does not have.
+            WireFormatError: it was never sent, or has no such row.
         """
+        self._forget_up_to(received)
         for sequence, row in rows:
-            self._accounts.release_row(sequence, row)
-        for sequence in sequences:
-            self._accounts.release(sequence)
+            self.accounts.release_row(sequence, row)
+        for sequence in released:
+            self.accounts.release(sequence)
         if not self._held:
             return []
         before = self._stalled_keys()
         self._promote()
         return self._changes(before)
+
+    def _forget_up_to(self, received: int) -> None:
+        if received > self._sequence:
+            raise WireFormatError(f"acknowledged {received}, sent {self._sequence}")
+        self._acknowledged = max(self._acknowledged, received)
+        while self._unacknowledged and self._unacknowledged[0].sequence <= received:
+            self._unacknowledged.popleft()
 
     def drop(self, key: RequestKey) -> tuple[list[StallChange], list[Item[Content]]]:
         """Forget what waits here for a request that is being aborted.
@@ -277,12 +271,12 @@ class SenderState(Generic[Content]):
         dropped = list(self._held.pop(key, ()))
         if self._bulk is not None and self._bulk.item.keys == (key,):
             if not self._bulk.first:
-                self._accounts.refund(self._bulk.item)
+                self.accounts.refund(self._bulk.item)
                 dropped.append(self._bulk.item)
             self._bulk = None
         unsent = [item for item in self._ready if item.keys == (key,)]
         for item in unsent:
-            self._accounts.refund(item)
+            self.accounts.refund(item)
         self._ready = deque(item for item in self._ready if item.keys != (key,))
         self._promote()
         return self._changes(before), dropped + unsent
