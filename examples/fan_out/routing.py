@@ -17,8 +17,7 @@ SIDES = ("total", "largest")
 
 
 def sides_of(payload: Payload) -> tuple[str, ...]:
-    """Return the sides in `params.sides`, all when absent. Raises InvalidRequest for unknown ones.
-    """
+    """Return the sides in `params.sides`, or all. Raises InvalidRequest for unknown ones."""
     params = payload.request.params if payload.request is not None else {}
     wanted = params.get("sides", SIDES)
     if not isinstance(wanted, Sequence) or not set(wanted) <= set(SIDES):

@@ -42,14 +42,6 @@ class GatewayLink(Protocol):
         """Send, keeping the order of each request; never blocks."""
         ...
 
-    def drop(self, key: RequestKey) -> None:
-        """Drop the rows of a request that wait here for a slow client."""
-        ...
-
-    def forget(self, key: RequestKey) -> None:
-        """The request ended: drop its bookkeeping once its last message has gone."""
-        ...
-
 
 class StallReceiver(Protocol):
     """What the outlet tells a stage."""
@@ -124,27 +116,19 @@ class GroupOutlet:
 
     def abort(self, source: str, peer: Peer, key: RequestKey, reason: str) -> None:
         """Drop what waits for a request on the way to a peer, and tell the peer."""
-        if isinstance(peer, GatewayPeer):
-            if peer.gateway in self.gateways:
-                self.gateways[peer.gateway].drop(key)
-            return
-        edge = self._edges.get((source, peer))
+        # A gateway needs no word: it takes what is left of a request that ended, and drops it.
+        edge = None if isinstance(peer, GatewayPeer) else self._edges.get((source, peer))
         if edge is not None:
             self._tasks.create_task(_abort(edge, key, reason))
 
     def forget(self, source: str, peer: Peer, key: RequestKey) -> None:
         """Nothing more of a request goes to a peer."""
-        if isinstance(peer, GatewayPeer):
-            if peer.gateway in self.gateways:
-                self.gateways[peer.gateway].forget(key)
-            return
-        edge = self._edges.get((source, peer))
+        edge = None if isinstance(peer, GatewayPeer) else self._edges.get((source, peer))
         if edge is not None:
             edge.forget(key)
 
     def expect_acknowledgements(self, key: RequestKey) -> None:
-        """A gateway aborts a request: its word goes out once every hosted stage has let go of it.
-        """
+        """A gateway aborts a request: tell it once every hosted stage has let go."""
         self._unacknowledged[key] = set(self.stages)
 
     def acknowledge(self, source: str, key: RequestKey) -> None:
@@ -159,7 +143,6 @@ class GroupOutlet:
         link = self.gateways.get(key.gateway)
         if link is not None:
             link.post(AbortAck(key))
-            link.forget(key)
 
     def drop_gateway(self, gateway: str) -> None:
         """A gateway is gone: nobody waits for its acknowledgements any more."""

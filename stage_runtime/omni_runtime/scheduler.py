@@ -185,6 +185,9 @@ class Inbox:
             messages.append(self._messages.popleft())
         return messages
 
+    def close(self) -> None:
+        """The scheduler's thread has ended; called on it."""
+
     def __len__(self) -> int:
         return len(self._messages)
 

@@ -95,6 +95,8 @@ class SchedulerThread:
             self._loop.call_soon_threadsafe(self._end, crash)
         else:
             self._loop.call_soon_threadsafe(self._end, None)
+        finally:
+            self.scheduler.inbox.close()
 
     def _end(self, crash: SchedulerCrashed | None) -> None:
         if self._ended.done():

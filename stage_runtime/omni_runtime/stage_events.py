@@ -26,7 +26,6 @@ Peer = Endpoint | GatewayPeer
 Outgoing = EdgeMessage | OutputFrame | Completed | Failed
 
 
-
 @dataclass(frozen=True, slots=True)
 class Submitted:
     """A gateway starts a request here."""
@@ -118,7 +117,6 @@ Event = (
     | DrainStarted
     | DrainExpired
 )
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,214 @@
+"""A group's sessions with its gateways: who it is, how it does, what it is asked.
+
+Every group dials every gateway it knows and keeps dialling. A gateway that comes back under another
+incarnation is a new one: the requests of the old one end when its lease does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from omni_runtime.logging import EventLogger
+from omni_runtime.stage import Stage
+from omni_runtime.stage_events import GatewayPeer
+from omni_runtime.stage_host import StageHost
+from omni_wire.control_link import GroupLink
+from omni_wire.credentials import Credentials
+from omni_wire.edge import DEFAULT_OPTIONS, Release
+from omni_wire.errors import ServiceError, Unavailable
+from omni_wire.identity import RequestKey
+from omni_wire.messages import (
+    Abort,
+    Drain,
+    Draining,
+    Failed,
+    GatewayMessage,
+    Hello,
+    Ready,
+    Stats,
+    Submit,
+    Welcome,
+)
+
+logger = EventLogger(__name__)
+
+REDIAL_SECONDS = 1.0
+STATS_PER_LEASE = 3
+"""How often a group speaks within one lease, so that a single lost word costs nothing."""
+
+LONGEST_STATS_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayTarget:
+    """A gateway to dial: its gRPC target and this group's credentials."""
+
+    address: str
+    credentials: Credentials
+
+
+class GatewaySession:
+    """One link to one incarnation of a gateway, and what it asks of the stages.
+
+    Implements `omni_wire.control_link.GroupEvents`.
+    """
+
+    def __init__(self, hello: Hello, target: GatewayTarget, registration: Registration) -> None:
+        self._registration = registration
+        self._host = registration.host
+        # The lease is the gateway's to say; until then the default of an edge has to do.
+        self.link = GroupLink(hello, target.address, target.credentials, self, DEFAULT_OPTIONS)
+        self.lease_seconds = DEFAULT_OPTIONS.reconnect_seconds
+        self.welcomed = False
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        """The gateway accepted the group; it hears what is ready, once."""
+        self.lease_seconds = welcome.lease_seconds
+        if self.welcomed:
+            return
+        self.welcomed = True
+        self._host.outlet.gateways[welcome.gateway] = self.link
+        logger.info("registered", gateway=welcome.gateway)
+        for instance in self._host.stages:
+            self.link.post(Ready(instance, ready=not self._registration.draining))
+        self._registration.session_changed()
+
+    def on_gateway_message(self, message: GatewayMessage, release: Release) -> None:
+        """Take a message from the gateway."""
+        match message:
+            case Submit(instance, payload) if instance in self._host.stages:
+                self._host.stages[instance].submit(payload, release)
+                return
+            case Submit(instance, payload):
+                unknown = Unavailable(f"{instance} is not hosted here", stage=instance)
+                self.link.post(Failed(payload.key, instance, unknown.info))
+            case Abort(key, reason):
+                self._abort(key, reason)
+            case Drain(seconds):
+                self._registration.drain_asked(seconds)
+        release()
+
+    def on_stall(self, key: RequestKey, stalled: bool) -> None:
+        """A client reads too slowly, or reads again: only the stages that speak to it care."""
+        for stage in self._terminals:
+            stage.on_stall(GatewayPeer(self.link.gateway), key, stalled)
+
+    def on_gateway_lost(self, gateway: str, error: ServiceError) -> None:
+        """The gateway refused, or is gone beyond its lease."""
+        logger.warning("gateway lost", gateway=gateway or "-", reason=error)
+        self._host.outlet.drop_gateway(gateway)
+        for stage in self._host.stages.values():
+            stage.on_gateway_lost(gateway)
+
+    def post_stats(self, stats: Sequence[Stats]) -> None:
+        """Tell the gateway how every instance does; silence would make the group count as lost."""
+        for each in stats:
+            self.link.post(each)
+
+    @property
+    def _terminals(self) -> list[Stage]:
+        return [stage for stage in self._host.stages.values() if stage.wiring.routes.terminal]
+
+    def _abort(self, key: RequestKey, reason: str) -> None:
+        self._host.outlet.expect_acknowledgements(key)
+        for stage in list(self._host.stages.values()):
+            stage.abort(key, reason)
+
+
+class Registration:
+    """Keeps a group registered with all its gateways.
+
+    Args:
+        hello: what the group says of itself.
+        drain_asked: called when a gateway wants the group to drain, with the seconds it has.
+    """
+
+    def __init__(self, hello: Hello, host: StageHost, drain_asked: Callable[[float], None]) -> None:
+        self.host = host
+        self.drain_asked = drain_asked
+        self.draining = False
+        self._hello = hello
+        self._sessions: dict[str, GatewaySession] = {}
+        self._closed = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def run(self, targets: Sequence[GatewayTarget]) -> None:
+        """Dial every gateway until `close`, and tell each regularly how the group does."""
+        async with asyncio.TaskGroup() as tasks:
+            for target in targets:
+                tasks.create_task(self._keep(target), name=f"gateway {target.address}")
+            tasks.create_task(self._speak(), name="stats")
+
+    async def wait_registered(self, targets: Sequence[GatewayTarget]) -> None:
+        """Return once every gateway has accepted the group."""
+        while not all(
+            target.address in self._sessions and self._sessions[target.address].welcomed
+            for target in targets
+        ):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def session_changed(self) -> None:
+        """A session was accepted."""
+        self._changed.set()
+
+    def start_draining(self) -> None:
+        """Tell every gateway that no new request is taken."""
+        self.draining = True
+        for session in self._welcomed:
+            session.link.post(Draining())
+
+    async def drain(self) -> None:
+        """Return once every gateway has received all that was posted, or is gone."""
+        await asyncio.gather(*(session.link.drain() for session in self._welcomed))
+
+    def close(self) -> None:
+        """End every session and make `run` return."""
+        self._closed.set()
+        for session in self._sessions.values():
+            session.link.close()
+
+    @property
+    def _welcomed(self) -> list[GatewaySession]:
+        return [session for session in self._sessions.values() if session.welcomed]
+
+    async def _keep(self, target: GatewayTarget) -> None:
+        while not self._closed.is_set():
+            session = GatewaySession(self._hello, target, self)
+            self._sessions[target.address] = session
+            await session.link.run()
+            del self._sessions[target.address]
+            await self._pause(REDIAL_SECONDS)
+
+    async def _speak(self) -> None:
+        while not self._closed.is_set():
+            stats = self.stats()
+            for session in self._welcomed:
+                session.post_stats(stats)
+            leases = [session.lease_seconds for session in self._welcomed]
+            shortest = min(leases, default=LONGEST_STATS_SECONDS)
+            await self._pause(min(shortest / STATS_PER_LEASE, LONGEST_STATS_SECONDS))
+
+    def stats(self) -> list[Stats]:
+        """Return the load of every hosted instance now."""
+        now = asyncio.get_running_loop().time()
+        return [
+            Stats(
+                instance,
+                stage.queued,
+                stage.in_flight,
+                stage.scheduler.heartbeat.steps,
+                stage.scheduler.heartbeat.stuck_seconds(now),
+            )
+            for instance, stage in self.host.stages.items()
+        ]
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than until `close`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            return
