@@ -1,0 +1,41 @@
+"""The checkpoint's own folder, seen as the thinker's language model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sglang.srt.configs.model_config_parser_registry import (
+    ModelConfigParserBase,
+    register_model_config_parser,
+)
+from transformers import AutoConfig, PretrainedConfig
+
+ARCHITECTURE = "OmniThinker"
+PARSER = "omnipipe_qwen3_omni_thinker"
+
+
+@register_model_config_parser(PARSER)
+class ThinkerConfigParser(ModelConfigParserBase):
+    """Gives SGLang the text model, with the whole configuration hung on it.
+
+    To SGLang it is a text model: it must neither build towers nor load a processor, because media
+    come encoded.
+    """
+
+    def parse(
+        self,
+        model: str | Path,
+        trust_remote_code: bool,
+        revision: str | None = None,
+        **kwargs: object,
+    ) -> PretrainedConfig:
+        """Return the text configuration of the thinker."""
+        whole = AutoConfig.from_pretrained(model, revision=revision)
+        config = whole.thinker_config.text_config
+        config.architectures = [ARCHITECTURE]
+        config.omni = whole
+        config.dtype = whole.dtype
+        config.tie_word_embeddings = False
+        # transformers always interleaves the three sections; SGLang asks the configuration.
+        config.rope_parameters["mrope_interleaved"] = True
+        return config

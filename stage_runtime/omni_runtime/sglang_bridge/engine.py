@@ -1,0 +1,120 @@
+"""Starting the one engine of a process."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omni_config.errors import OmniError
+from omni_runtime.sglang_bridge.arguments import server_arguments
+from omni_runtime.sglang_bridge.kv_budget import KvBudget
+from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from omni_runtime.sglang_bridge.hosted_scheduler import Host, HostedScheduler
+    from omni_runtime.sglang_bridge.row_sampler import LogitsEditor
+
+_started: list[str] = []
+
+
+class SecondEngine(OmniError):
+    """SGLang keeps its configuration per process, so a process can hold one engine only."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """What an engine is started with.
+
+    Attributes:
+        stage: for messages.
+        model_path: folder or hub id of the checkpoint.
+        models: package with a module `config`, which registers the parser, and `model`.
+        config_parser: name of that parser.
+        gpu_id: device, None for the CPU.
+        overrides: `engine.*` as written; they win over everything the bridge sets.
+        defaults: what the stage needs where nobody wrote anything.
+        model_stops: tokens that end every answer.
+        tokenizer: checks stop texts; None where no request can have any.
+        budget: what the KV pool may take.
+        editor: the model's own change of logits.
+        tp_rank, tp_size, nccl_port: the ranks, from the launcher.
+    """
+
+    stage: str
+    model_path: str
+    models: str
+    config_parser: str
+    gpu_id: int | None
+    overrides: Mapping[str, object]
+    defaults: Mapping[str, object]
+    model_stops: frozenset[int]
+    tokenizer: PreTrainedTokenizerBase | None = None
+    budget: KvBudget | None = None
+    editor: LogitsEditor | None = None
+    tp_rank: int = 0
+    tp_size: int = 1
+    nccl_port: int | None = None
+
+
+def start_engine(plan: EnginePlan, host: Host) -> HostedScheduler:
+    """Load the model, size its pools, check the seams and return the hosted scheduler.
+
+    Raises:
+        SecondEngine: the process has an engine already.
+        SeamBroken: this SGLang lacks something the bridge relies on.
+        NoKvHeadroom: the stage's share of the device is used up before its KV cache.
+    """
+    if _started:
+        raise SecondEngine(
+            f"stage '{plan.stage}' cannot start an engine: '{_started[0]}' has one in this "
+            "process; put them into different processes"
+        )
+    _started.append(plan.stage)
+    _prepare_environment(plan)
+    from sglang.srt.plugins import load_plugins
+
+    load_plugins()
+    from omni_runtime.sglang_bridge.contract import check_seams
+
+    check_seams()
+    importlib.import_module(f"{plan.models}.config")
+    return _construct(plan, host)
+
+
+def _prepare_environment(plan: EnginePlan) -> None:
+    """Set what SGLang reads from the environment at import time."""
+    os.environ["SGLANG_EXTERNAL_MODEL_PACKAGE"] = plan.models
+    if plan.gpu_id is None:
+        os.environ[PLATFORM_VARIABLE] = CPU_PLATFORM
+        # Compiled samplers cost minutes of a plain CPU and are used for nothing there.
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
+
+def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
+    from sglang.srt.runtime_context import SpawnRanks, publish
+    from sglang.srt.server_args import PortArgs, ServerArgs
+
+    from omni_runtime.sglang_bridge.hosted_scheduler import HostedScheduler
+
+    args = ServerArgs(**server_arguments(plan))
+    args.resolve_once()
+    ports = PortArgs.init_new(args)
+    if plan.nccl_port is not None:
+        ports = dataclasses.replace(ports, nccl_port=plan.nccl_port)
+    ranks = SpawnRanks(world_rank=plan.tp_rank, dp_rank=None, gpu_id=plan.gpu_id or 0)
+    publish(args, role="scheduler", ranks=ranks)
+    return HostedScheduler(
+        args,
+        ports,
+        host,
+        model_stops=plan.model_stops,
+        tokenizer=plan.tokenizer,
+        budget=plan.budget,
+        editor=plan.editor,
+    )
