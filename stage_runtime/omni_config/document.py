@@ -19,6 +19,10 @@ MAX_NODES = 100_000
 """Bound on the values of one document after aliases are expanded; a configuration has a few
 hundred."""
 
+MAX_DEPTH = 64
+"""Bound on nesting; settings are a handful of levels deep."""
+
+_SHOWN = 40
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -134,7 +138,7 @@ class _Builder:
             return items
         self._count(node)
         self.marks.setdefault(path, Mark(line, node.value))
-        return self._loader.construct_object(node)
+        return self._scalar(node)
 
     def _key(self, node: yaml.Node) -> object:
         self._count(node)
@@ -142,7 +146,17 @@ class _Builder:
             raise yaml.constructor.ConstructorError(
                 None, None, "a mapping key must be a single word", node.start_mark
             )
-        return self._loader.construct_object(node)
+        return self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> object:
+        try:
+            value: object = self._loader.construct_object(node)
+        except ValueError as error:
+            # A date that is no day, or an integer of more digits than Python reads.
+            raise yaml.constructor.ConstructorError(
+                None, None, f"'{node.value[:_SHOWN]}' is no value: {error}", node.start_mark
+            ) from error
+        return value
 
     def _merge_sources(self, node: yaml.Node) -> list[yaml.MappingNode]:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
@@ -153,6 +167,10 @@ class _Builder:
         return list(sources)
 
     def _enter(self, node: yaml.Node) -> None:
+        if len(self._open) >= MAX_DEPTH:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"nested deeper than {MAX_DEPTH}", node.start_mark
+            )
         if id(node) in self._open:
             raise yaml.constructor.ConstructorError(
                 None, None, "an alias contains itself", node.start_mark

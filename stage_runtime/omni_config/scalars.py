@@ -23,7 +23,9 @@ _BOOL_WORDS = {
     **dict.fromkeys(("1", "yes", "on"), True),
     **dict.fromkeys(("0", "no", "off"), False),
 }
-_INTEGER = re.compile(r"[+-]?[0-9][0-9_]*")
+_INTEGER = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
+_MAX_DIGITS = 300
+"""More digits than this are text: no setting is that large, and a float could not hold it."""
 _INTEGERS = re.compile(r"\s*-?[0-9]+\s*(,\s*-?[0-9]+\s*)+")
 
 
@@ -77,13 +79,15 @@ class ScalarType:
         if self.any:
             return _free_value(text)
         if self.size:
-            return int(text) if text.isdigit() else text
+            count = _integer(text)
+            return text if count is None else count
         if self.choices:
             return text
         if bool in self.kinds and text.lower() in _BOOL_WORDS:
             return _BOOL_WORDS[text.lower()]
         if self.is_list and _INTEGERS.fullmatch(text):
-            return [int(word) for word in text.split(",")]
+            numbers = [_integer(word.strip()) for word in text.split(",")]
+            return text if None in numbers else numbers
         if self.kinds & {int, float, bool}:
             return self._number(text)
         if str in self.kinds:
@@ -188,7 +192,8 @@ def _free_value(text: str) -> object:
     if text.lower() in _FREE_WORDS:
         return _FREE_WORDS[text.lower()]
     if _INTEGER.fullmatch(text):
-        return int(text)
+        integer = _integer(text)
+        return text if integer is None else integer
     if text[:1] in ("[", "{"):
         return _json_value(text)
     try:
@@ -197,10 +202,14 @@ def _free_value(text: str) -> object:
         return text
 
 
+def _integer(text: str) -> int | None:
+    return int(text) if len(text) <= _MAX_DIGITS and _INTEGER.fullmatch(text) else None
+
+
 def _json_value(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

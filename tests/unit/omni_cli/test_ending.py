@@ -166,6 +166,13 @@ COMMANDS = st.sampled_from([["config", "resolve"], ["config", "explain"], ["plan
 @given(command=COMMANDS, words=st.lists(WORDS, max_size=8))
 @example(command=["config", "resolve"], words=["-f", "tts.yaml", "--vocoder.factory.x", "inf"])
 @example(command=["plan"], words=["-f", "tts.yaml", "--vocoder.factory.x.y", "1"])
+@example(command=["plan"], words=["-f", "tts.yaml", "--vocoder.gpu", "1__0"])
+@example(command=["plan"], words=["-f", "tts.yaml", "--tts_engine.engine.kv_cache_bytes", "²"])
+@example(
+    command=["plan"],
+    words=["-f", "tts.yaml", "--tts_engine.engine.mem_fraction_static", "9" * 5000],
+)
+@example(command=["plan"], words=["-f", "tts.yaml", "--vocoder.factory.x", "[" * 5000])
 @settings(
     max_examples=150,
     deadline=None,

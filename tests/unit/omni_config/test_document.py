@@ -37,6 +37,9 @@ def test_merge_keys_fill_what_the_mapping_leaves_open() -> None:
         pytest.param("a: 'b", "is not valid YAML", id="an open quote"),
         pytest.param("a: !!python/object:os.system x", "is not valid YAML", id="a Python tag"),
         pytest.param("a: 1\n---\nb: 2\n", "is not valid YAML", id="two documents"),
+        pytest.param("a: 2026-99-99", "'2026-99-99' is no value: month", id="a date of no day"),
+        pytest.param(f"a: {'9' * 5000}", "is no value", id="an integer without end"),
+        pytest.param(f"a: {'[' * 90}{']' * 90}", "nested deeper than 64", id="nesting"),
     ],
 )
 def test_a_file_that_could_be_misread_is_refused(text: str, says: str) -> None:
