@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,33 +150,35 @@ class MpsControl:
         return await self._run([], f"{text}\n", {})
 
     async def _run(self, arguments: Sequence[str], stdin: str, extra: Mapping[str, str]) -> str:
-        argv = [self._program, *arguments]
+        # Bounded by the deadline, so a thread that outlives a cancelled caller ends soon.
+        return await asyncio.to_thread(self._execute, [self._program, *arguments], stdin, extra)
+
+    def _execute(self, argv: Sequence[str], stdin: str, extra: Mapping[str, str]) -> str:
         inherited = {key: each for key, each in os.environ.items() if key not in _CLIENT_VARIABLES}
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**inherited, PIPE_VARIABLE: str(self.pipe), **extra},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise MpsProgramMissing(f"failed to execute {self._program}: {error}") from error
         shown = stdin.strip() or " ".join(argv)
-        try:
-            async with asyncio.timeout(self._answer_seconds):
-                output, errors = await process.communicate(stdin.encode())
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise MpsControlFailed(
-                f"{shown}: no answer within {self._answer_seconds:g} s"
-            ) from None
-        if process.returncode != 0:
-            said = (errors or output).decode(errors="replace").strip()
-            raise MpsControlFailed(f"{shown}: exit code {process.returncode}: {said}")
-        return output.decode(errors="replace")
+        # A file, because a daemon that kept a pipe open would never let it end.
+        with tempfile.TemporaryFile() as output:
+            try:
+                done = subprocess.run(
+                    argv,
+                    input=stdin.encode(),
+                    stdout=output,
+                    stderr=output,
+                    env={**inherited, PIPE_VARIABLE: str(self.pipe), **extra},
+                    timeout=self._answer_seconds,
+                    check=False,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise MpsProgramMissing(f"failed to execute {self._program}: {error}") from error
+            except subprocess.TimeoutExpired:
+                message = f"{shown}: no answer within {self._answer_seconds:g} s"
+                raise MpsControlFailed(message) from None
+            output.seek(0)
+            said = output.read().decode(errors="replace")
+        if done.returncode != 0:
+            raise MpsControlFailed(f"{shown}: exit code {done.returncode}: {said.strip()}")
+        return said
 
 
 def _pids(text: str) -> tuple[int, ...]:

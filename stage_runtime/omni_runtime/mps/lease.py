@@ -55,19 +55,15 @@ class MpsLease:
             MpsControlFailed: the daemon does not answer.
         """
         missing = set(tokens)
-        try:
-            async with asyncio.timeout(self._times.attach):
-                while True:
-                    missing -= {client.token for client in await seen_clients(self._control)}
-                    if not missing:
-                        return
-                    await asyncio.sleep(self._times.look_again)
-        except TimeoutError:
-            raise MpsNotAttached(
-                f"{', '.join(sorted(missing))} never attached to the MPS server of {self.card} "
-                f"(pipe directory {self._store.pipe}) within {self._times.attach:g} s and would "
-                "use the card by time slices"
-            ) from None
+        deadline = asyncio.get_running_loop().time() + self._times.attach
+        while missing := missing - {each.token for each in await seen_clients(self._control)}:
+            if asyncio.get_running_loop().time() > deadline:
+                raise MpsNotAttached(
+                    f"{', '.join(sorted(missing))} never attached to the MPS server of {self.card} "
+                    f"(pipe directory {self._store.pipe}) within {self._times.attach:g} s and "
+                    "would use the card by time slices"
+                )
+            await asyncio.sleep(self._times.look_again)
 
     async def probe(self) -> None:
         """Check that the daemon is still the same and answers.
@@ -126,9 +122,8 @@ class MpsLease:
 
     async def _wait_for_leaving(self) -> None:
         """Wait a bounded time for clients to go; whether they went is decided afterwards."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._times.leave
-        while loop.time() < deadline:
+        deadline = asyncio.get_running_loop().time() + self._times.leave
+        while asyncio.get_running_loop().time() < deadline:
             seen = await inspect(self._store, self._control, self.owner)
             if seen.clients is None or not release_blockers(seen, self.owner):
                 return

@@ -19,6 +19,7 @@ from omni_runtime.launcher.local_processes import LocalProcess
 from omni_runtime.launcher.local_run import LocalRun
 from omni_runtime.launcher.roles import Patience, Role
 from omni_runtime.launcher.supervision_events import Phase
+from omni_runtime.process_end import process_ended
 
 STAND_IN = Path(__file__).parents[2] / "support" / "stand_in_process.py"
 PATIENCE = Patience(terminate=0.3, drain=0.3, kill=5, first_restart=0.01)
@@ -91,11 +92,9 @@ def pid_in(line: str) -> int:
     return int(line.split()[-1])
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+async def ends(pid: int) -> None:
+    async with asyncio.timeout(10):
+        await process_ended(pid)
 
 
 async def test_ready_then_stopped_in_order(tmp_path: Path) -> None:
@@ -115,7 +114,8 @@ async def test_a_child_that_fails_at_start_shows_its_last_lines_and_ends_the_run
         assert await run == 1
     shown = await display.saw("failure | talker: exit code 3")
     assert shown.endswith("loading / cannot find the weights")
-    assert not is_running(pid_in(await display.saw("gateway begins as")))
+    for begun in [line for line in display.lines if "begins as" in line]:
+        await ends(pid_in(begun))
 
 
 async def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_a_stubborn_process_and_its_children_are_killed(tmp_path: Path) ->
         os.kill(os.getpid(), signal.SIGTERM)
         assert await run == 0
     assert "omni | talker: did not end after SIGTERM; killing it" in display.lines
-    assert not is_running(grandchild)
+    await ends(grandchild)
 
 
 async def test_what_a_dead_group_left_behind_is_killed_before_its_restart(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_what_a_dead_group_left_behind_is_killed_before_its_restart(tmp_pa
         grandchild = pid_in(await display.saw("has child"))
         os.kill(pid_in(await display.saw("talker begins as")), signal.SIGKILL)
         await display.saw("has child", times=2)
-        assert not is_running(grandchild)
+        await ends(grandchild)
 
 
 class RefusingCards(NoSharedCards):
@@ -188,4 +188,4 @@ async def test_impatience_shortens_a_stop(tmp_path: Path, signals: int) -> None:
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGINT)
         assert await run == 0
-    assert not is_running(pid_in(await display.saw("talker begins as")))
+    await ends(pid_in(await display.saw("talker begins as")))

@@ -1,7 +1,8 @@
 """Output of a process becomes lines, whatever its pieces are."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from omni_runtime.launcher.log_lines import MAX_LINE_BYTES, LastLines, LineSplitter
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from signal import SIGKILL, SIGTERM, Signals
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from omni_runtime.launcher.roles import Patience, Role
 from omni_runtime.launcher.supervision_events import (
