@@ -17,6 +17,7 @@ from omni_runtime.scheduler import (
     Drain,
     InboxMessage,
     NewRequest,
+    Opened,
     Resume,
     Stall,
 )
@@ -24,14 +25,14 @@ from omni_wire.decoder import Decoder, parse_header
 from omni_wire.encoder import Encoder
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
-from omni_wire.messages import Abort, Payload, StepFrame, StreamDone
+from omni_wire.messages import Abort, Open, Payload, StepFrame, StreamDone
 
 MAX_HEADER_BYTES = 64 << 20
 MAX_PAYLOAD_BYTES = 4 << 30
 """Ranks share a host and a fate, so these only catch nonsense."""
 
 Words = list[Any]
-Wire = Payload | StepFrame | StreamDone | Abort | None
+Wire = Payload | Open | StepFrame | StreamDone | Abort | None
 
 
 class PassEncoder:
@@ -86,6 +87,9 @@ class PassDecoder:
         match words, wire:
             case ["new"], Payload():
                 return NewRequest(wire)
+            case ["opened"], Open():
+                assert wire.request is not None
+                return Opened(wire.key, wire.request)
             case ["chunks", source, indices], StepFrame():
                 return Chunks(source, wire, tuple(indices))
             case ["done"], StreamDone():
@@ -99,6 +103,8 @@ def _split(message: InboxMessage) -> tuple[Words, Wire]:
     match message:
         case NewRequest(payload):
             return ["new"], payload
+        case Opened(key, request):
+            return ["opened"], Open(key, "", {}, request=request)
         case Chunks(source, frame, indices):
             return ["chunks", source, list(indices)], frame
         case StreamDone():

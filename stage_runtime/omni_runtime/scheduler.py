@@ -36,6 +36,19 @@ class NewRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """Who asks for the rows that follow: sent right before the first of them, if there are any
+    before the payload and the sending stage knew the request.
+
+    Attributes:
+        request: the request without its inputs.
+    """
+
+    key: RequestKey
+    request: RequestView
+
+
+@dataclass(frozen=True, slots=True)
 class Chunks:
     """Rows of one step of an upstream stage.
 
@@ -78,7 +91,7 @@ class Drain:
     """No new request will come; whatever waits for company should stop waiting."""
 
 
-InboxMessage = NewRequest | Chunks | StreamDone | AbortRequest | Stall | Resume | Drain
+InboxMessage = NewRequest | Opened | Chunks | StreamDone | AbortRequest | Stall | Resume | Drain
 
 
 @dataclass(frozen=True, slots=True)

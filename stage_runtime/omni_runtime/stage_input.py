@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from omni_config.errors import OmniError
-from omni_runtime.scheduler import Chunks, NewRequest
+from omni_runtime.scheduler import Chunks, NewRequest, Opened
 from omni_runtime.stage_events import GiveBack, ToScheduler
+from omni_runtime.stage_request import StageRequest
 from omni_runtime.stage_table import RequestTable
 from omni_runtime.stage_wiring import StageWiring
 from omni_wire.edge import Release
@@ -61,9 +62,10 @@ class StageInput:
 
     def _signal(self, message: Open | StreamDone | StreamError | Abort) -> None:
         match message:
-            case Open(key, _, bindings, deadline):
+            case Open(key, _, bindings, deadline, view):
                 if not self._table.is_over(key):
-                    self._table.open(key, bindings, deadline)
+                    request = self._table.open(key, bindings, deadline)
+                    request.view = request.view or view
             case StreamDone():
                 self._done(message)
             case StreamError(key, _, info):
@@ -119,7 +121,7 @@ class StageInput:
             problem = f"a chunk of '{source}' came before the payload"
             self._table.fail(key, StageFailed(problem))
             return False
-        request.known = True
+        self._introduce(request)
         return True
 
     def _done(self, done: StreamDone) -> None:
@@ -136,10 +138,16 @@ class StageInput:
             return
         done = replace(done, source=source)
         if request.admitted or self._wiring.early_chunks:
-            request.known = True
+            self._introduce(request)
             self._table.ask(ToScheduler(done))
         else:
             request.latched.append(done)
+
+    def _introduce(self, request: StageRequest) -> None:
+        """Tell the scheduler whose rows will come, before the first of them."""
+        if not request.known and request.view is not None:
+            self._table.ask(ToScheduler(Opened(request.key, request.view)))
+        request.known = True
 
     def _give_back(self, release: Release, key: RequestKey) -> None:
         self._table.ask(GiveBack(release, key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from omni_runtime.columns import select_rows
@@ -109,7 +110,8 @@ class StageOutput:
         request.peers[peer] = None
         if isinstance(peer, Endpoint):
             source = self._wiring.instance
-            opening = Open(request.key, source, request.bindings, request.deadline)
+            view = request.view and replace(request.view, inputs={})
+            opening = Open(request.key, source, request.bindings, request.deadline, view)
             self._table.ask(ToPeer(peer, opening))
 
     def _finish(self, request: StageRequest, result: Result) -> None:

@@ -19,7 +19,8 @@ class StageRequest:
         bindings: instance of every stage of this request.
         deadline: monotonic seconds, None for none.
         fan_in: payloads awaited before the request is given to the scheduler.
-        view: the request as it came with the merged payload.
+        view: the request as it came with the merged payload, before that as a source of chunks
+            introduced it.
         admitted: the merged payload has gone to the scheduler.
         known: the scheduler has heard of the request in any way and owes its end.
         latched: stream ends that came before the payload, on a stage that wants the payload first.

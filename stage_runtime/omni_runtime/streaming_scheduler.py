@@ -21,6 +21,7 @@ from omni_runtime.scheduler import (
     Inbox,
     InboxMessage,
     NewRequest,
+    Opened,
     Outbox,
     RequestError,
     Result,
@@ -32,7 +33,7 @@ from omni_runtime.scheduler import (
 from omni_runtime.simple_scheduler import failure_of
 from omni_runtime.tombstones import Tombstones
 from omni_wire.identity import RequestKey
-from omni_wire.messages import Payload, StepFrame, StreamDone
+from omni_wire.messages import Payload, RequestView, StepFrame, StreamDone
 
 S = TypeVar("S")
 
@@ -50,6 +51,7 @@ class StreamRow(Generic[S]):
 
     Attributes:
         payload: the merged payload, None until it has come (a stage may accept rows before it).
+        request: the request, without inputs until the payload has come; None while nobody said.
         state: what the program keeps for the request.
         ended: sources whose stream has ended.
         stalled: whether a reader of this request's output has no room.
@@ -58,6 +60,7 @@ class StreamRow(Generic[S]):
     def __init__(self, key: RequestKey, state: S) -> None:
         self.key = key
         self.payload: Payload | None = None
+        self.request: RequestView | None = None
         self.state = state
         self.ended: set[str] = set()
         self.stalled = False
@@ -77,6 +80,10 @@ class StreamRow(Generic[S]):
         chunk = self._waiting[source].popleft()
         self._taken.append(source)
         return chunk
+
+    def introduce(self, request: RequestView) -> None:
+        """Set the request, known before the payload."""
+        self.request = request
 
     def offer(self, source: str, chunk: Chunk) -> None:
         """Append a chunk that has come."""
@@ -187,6 +194,8 @@ class StreamingScheduler(Generic[S]):
         match message:
             case NewRequest(payload):
                 self._with_row(payload.key, outbox, lambda row: self._admit(row, payload, outbox))
+            case Opened(key, request):
+                self._with_row(key, outbox, partial(StreamRow.introduce, request=request))
             case Chunks(source, frame, indices):
                 for index in indices:
                     chunk = Chunk(frame, index)
@@ -225,6 +234,7 @@ class StreamingScheduler(Generic[S]):
 
     def _admit(self, row: StreamRow[S], payload: Payload, outbox: Outbox) -> None:
         row.payload = payload
+        row.request = payload.request or row.request
         outbox.put(Admitted(payload.key))
 
     def _abort(self, key: RequestKey, outbox: Outbox) -> None:

@@ -16,6 +16,7 @@ from omni_runtime.scheduler import (
     Admitted,
     Chunks,
     NewRequest,
+    Opened,
     RequestError,
     Result,
     Resume,
@@ -39,7 +40,16 @@ from omni_runtime.stage_events import (
 )
 from omni_runtime.stage_wiring import StageWiring
 from omni_wire.errors import FrameTooLarge, InstanceLost, InvalidRequest
-from omni_wire.messages import Abort, Completed, Failed, Open, OutputFrame, StepFrame, StreamDone
+from omni_wire.messages import (
+    Abort,
+    Completed,
+    Failed,
+    Open,
+    OutputFrame,
+    RequestView,
+    StepFrame,
+    StreamDone,
+)
 from tests.support.stage_events import (
     GATEWAY,
     StageUnderTest,
@@ -118,6 +128,24 @@ def test_chunk_and_done_before_the_payload_go_on_where_declared() -> None:
     s.deliver(frame("up", ("a", 0)))
     s.deliver(StreamDone(key(), "up", 1))
     assert [type(message) for message in s.scheduled] == [Chunks, StreamDone]
+
+
+def test_rows_before_the_payload_are_introduced_by_the_request_once() -> None:
+    view = RequestView({}, {"stop": ["end"]})
+    s = stage(early_chunks=True)
+    s.deliver(Open(key(), "up", {}, request=view))
+    s.deliver(frame("up", ("a", 0)))
+    s.deliver(frame("up", ("a", 1)))
+    assert [type(message) for message in s.scheduled] == [Opened, Chunks, Chunks]
+    assert s.scheduled[0] == Opened(key(), view)
+
+
+def test_a_sender_introduces_the_request_without_its_inputs() -> None:
+    s = stage(routes=Routes(next=("next",), stream_to=("next",)))
+    s.submit(replace(payload(), request=RequestView({"media": b"large"}, {"seed": 1}, {"m": "x"})))
+    s.make(rows("a"))
+    opened = next(message for message in s.sent(NEXT) if isinstance(message, Open))
+    assert opened.request == RequestView({}, {"seed": 1}, {"m": "x"})
 
 
 @pytest.mark.parametrize(
