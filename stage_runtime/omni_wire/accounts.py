@@ -45,7 +45,9 @@ class Credits:
         return min(self.request, self.edge // (_SHARE_OF_FREE + 1))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Not frozen, though nothing changes one: freezing doubles what making one costs, and each message
+# makes one. The same holds for Send and Posted.
+@dataclass(slots=True, eq=False)
 class Item(Generic[Content]):
     """Something posted.
 

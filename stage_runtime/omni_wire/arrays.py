@@ -88,7 +88,7 @@ def bytes_of(tree: Tree) -> int:
     return 8
 
 
-def encode_tensor(array: ArrayLike, node: pb.Tensor, payload: PayloadWriter | None) -> Tensor:
+def encode_tensor(array: ArrayLike, node: pb.Tensor, payload: PayloadWriter | None) -> None:
     """Describe an array in an empty `node`; its bytes go to `payload`, or inline without one.
 
     Raises:
@@ -105,7 +105,18 @@ def encode_tensor(array: ArrayLike, node: pb.Tensor, payload: PayloadWriter | No
         node.data = b"".join(tensor.parts)
     else:
         node.offset = payload.add(tensor.parts, tensor.nbytes)
-    return tensor
+
+
+def dtype_of(node: pb.Tensor) -> DType:
+    """The element type of a described tensor.
+
+    Raises:
+        WireFormatError: an unknown one.
+    """
+    dtype = _DTYPES.get(node.dtype)
+    if dtype is None:
+        raise WireFormatError(f"unknown dtype {node.dtype}")
+    return dtype
 
 
 def decode_tensor(node: pb.Tensor, payload: PayloadReader | None) -> Tensor:
@@ -114,9 +125,7 @@ def decode_tensor(node: pb.Tensor, payload: PayloadReader | None) -> Tensor:
     Raises:
         WireFormatError: an unknown dtype, a wrong length, or a place outside the payload.
     """
-    dtype = _DTYPES.get(node.dtype)
-    if dtype is None:
-        raise WireFormatError(f"unknown dtype {node.dtype}")
+    dtype = dtype_of(node)
     shape = tuple(node.shape)
     if payload is not None:
         if node.HasField("data"):

@@ -8,13 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from types import MappingProxyType
 
 from google.protobuf.message import DecodeError
 
-from omni_wire.arrays import decode_tensor
 from omni_wire.errors import ErrorInfo, WireFormatError
+from omni_wire.frame_layout import FrameDecoder, keys_in
 from omni_wire.identity import Bindings, Endpoint, RequestKey
 from omni_wire.messages import (
     Abort,
@@ -25,25 +24,18 @@ from omni_wire.messages import (
     Failed,
     Message,
     Open,
-    OutputFrame,
     Payload,
     Ready,
     RequestView,
-    Rows,
     Stats,
-    StepFrame,
     StreamDone,
     StreamError,
     Submit,
 )
 from omni_wire.payload import PayloadReader
-from omni_wire.tensor import Tensor
 from omni_wire.trees import decode_map, decode_tree
 from omni_wire.v1 import error_pb2, stage_pb2
 from omni_wire.v1.session_pb2 import Header
-
-# A batch of one step; far above any scheduler's, far below what would fill memory.
-MAX_ROWS = 65_536
 
 
 def parse_header(raw: bytes) -> Header:
@@ -63,8 +55,7 @@ class Decoder:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._frame_requests = b""
-        self._frame_keys: tuple[RequestKey, ...] = ()
+        self._frames = FrameDecoder()
 
     def decode(self, header: Header, pieces: Sequence[memoryview]) -> Message:
         """The message of a header whose payload lies in `pieces`.
@@ -75,7 +66,7 @@ class Decoder:
         payload = PayloadReader(pieces)
         kind = header.WhichOneof("body") or "none"
         if kind == "frame":
-            return self._decode_frame(header.frame, payload)
+            return self._frames.decode(header.frame, payload)
         decode = _DECODERS.get(kind)
         if decode is None:
             raise WireFormatError(f"message of unknown kind {kind}")
@@ -89,7 +80,7 @@ class Decoder:
         """
         kind = header.WhichOneof("body")
         if kind == "frame":
-            return _decode_requests(header.frame.requests)
+            return keys_in(header.frame.layout)
         if kind == "submit":
             return (_key(header.submit.payload.key),)
         if kind == "open":
@@ -99,47 +90,6 @@ class Decoder:
         if kind == "completed":
             return (_key(header.completed.key),)
         raise WireFormatError(f"{kind} with a payload")
-
-    def _decode_frame(
-        self, node: stage_pb2.StepFrame, payload: PayloadReader
-    ) -> StepFrame | OutputFrame:
-        if node.requests != self._frame_requests:
-            self._frame_keys = _decode_requests(node.requests)
-            self._frame_requests = node.requests
-        rows = Rows(self._frame_keys, node.chunk_ids[:])
-        if len(rows.keys) != len(rows.chunk_ids):
-            raise WireFormatError(f"{len(rows.chunk_ids)} chunk ids for {len(rows)} requests")
-        columns: dict[str, Tensor] = {}
-        for column in node.columns:
-            tensor = decode_tensor(column.tensor, payload)
-            if tensor.shape[:1] != (len(rows),) or column.name in columns:
-                raise WireFormatError(f"column {column.name} of shape {tensor.shape}")
-            columns[column.name] = tensor
-        meta = decode_tree(node.meta, payload) if node.HasField("meta") else None
-        if node.modality:
-            return OutputFrame(node.source, node.step, node.modality, rows, columns, meta)
-        return StepFrame(node.source, node.step, rows, columns, meta)
-
-
-def _decode_requests(raw: bytes) -> tuple[RequestKey, ...]:
-    try:
-        node = stage_pb2.FrameRequests.FromString(raw)
-    except DecodeError as error:
-        raise WireFormatError("frame's requests are no protobuf message") from error
-    rows = len(node.request_ids)
-    if rows > MAX_ROWS:
-        raise WireFormatError(f"frame of {rows} rows")
-    if len(node.gateway_indices) not in (0, rows) or len(node.epochs) not in (0, rows):
-        raise WireFormatError("frame with lists of different lengths")
-    indices = node.gateway_indices or repeat(0)
-    if rows and max(node.gateway_indices, default=0) >= len(node.gateways):
-        raise WireFormatError("frame with an unknown gateway")
-    gateways = [node.gateways[index] for index, _ in zip(indices, node.request_ids, strict=False)]
-    epochs = node.epochs or repeat(0)
-    keys = tuple(map(RequestKey, gateways, node.request_ids, epochs))
-    if len(set(keys)) != rows:
-        raise WireFormatError("frame with a request twice")
-    return keys
 
 
 @dataclass(frozen=True, slots=True)

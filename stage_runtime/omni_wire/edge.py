@@ -50,13 +50,13 @@ class EdgeOptions:
     frame_bytes: int = 2 * 1024 * 1024
     part_bytes: int = 512 * 1024
     edge_credit_bytes: int = 64 * 1024 * 1024
-    request_credit_bytes: int = 8 * 1024 * 1024
+    request_credit_bytes: int = 16 * 1024 * 1024
     bulk_credit_bytes: int = 256 * 1024 * 1024
     max_message_bytes: int = 1024 * 1024 * 1024
     max_header_bytes: int = 1024 * 1024
     reconnect_seconds: float = 10.0
     abort_seconds: float = 5.0
-    acknowledge_seconds: float = 0.01
+    acknowledge_seconds: float = 0.025
     shared_directory: Path | None = None
     shared_bytes: int = 64 * 1024 * 1024
     versions: Versions = field(default_factory=Versions)

@@ -13,8 +13,8 @@ from functools import singledispatch
 
 from google.protobuf.message import EncodeError
 
-from omni_wire.arrays import encode_tensor
 from omni_wire.errors import ErrorInfo, FrameTooLarge, WireFormatError
+from omni_wire.frame_layout import FrameEncoder
 from omni_wire.identity import Bindings, Endpoint, RequestKey
 from omni_wire.messages import (
     Abort,
@@ -29,7 +29,6 @@ from omni_wire.messages import (
     Payload,
     Ready,
     RequestView,
-    Rows,
     Stats,
     StepFrame,
     StreamDone,
@@ -43,7 +42,7 @@ from omni_wire.v1 import error_pb2, stage_pb2
 from omni_wire.v1.session_pb2 import Header
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Encoded:
     """A message ready to be joined into envelopes.
 
@@ -72,8 +71,7 @@ class Encoder:
         self._max_header_bytes = max_header_bytes
         self._max_payload_bytes = max_payload_bytes
         self._clock = clock
-        self._frame_keys: tuple[RequestKey, ...] = ()
-        self._frame_requests = b""
+        self._frames = FrameEncoder()
 
     def encode(self, message: Message) -> Encoded:
         """Encode any message.
@@ -83,13 +81,13 @@ class Encoder:
             WireFormatError: it holds something the wire does not carry.
         """
         header = Header()
-        target = _Target(header, PayloadWriter(self._max_payload_bytes), self._clock)
-        keys = keys_of(message)
+        payload = PayloadWriter(self._max_payload_bytes)
         try:
             if isinstance(message, StepFrame | OutputFrame):
-                header.frame.requests = self._requests(keys)
-            _encode(message, target)
-            header.payload_bytes = target.payload.size
+                self._frames.encode(message, header.frame, payload)
+            else:
+                _encode(message, _Target(header, payload, self._clock))
+            header.payload_bytes = payload.size
             raw = header.SerializeToString()
         except (ValueError, TypeError, EncodeError) as error:
             raise WireFormatError(f"{type(message).__name__}: {error}") from error
@@ -98,28 +96,7 @@ class Encoder:
                 f"{type(message).__name__} needs a header of {len(raw)} bytes, "
                 f"the limit is {self._max_header_bytes}; send long lists as arrays"
             )
-        return Encoded(raw, target.payload.views, target.payload.size, keys)
-
-    def _requests(self, keys: tuple[RequestKey, ...]) -> bytes:
-        """The serialized requests of a frame, kept while the same requests go on."""
-        if keys == self._frame_keys:
-            return self._frame_requests
-        if len(set(keys)) != len(keys):
-            raise WireFormatError("frame with a request twice")
-        self._frame_requests = _encode_requests(keys)
-        self._frame_keys = keys
-        return self._frame_requests
-
-
-def _encode_requests(keys: tuple[RequestKey, ...]) -> bytes:
-    node = stage_pb2.FrameRequests(request_ids=[key.request_id for key in keys])
-    node.gateways.extend(dict.fromkeys(key.gateway for key in keys))
-    if len(node.gateways) > 1:
-        numbers = {gateway: number for number, gateway in enumerate(node.gateways)}
-        node.gateway_indices.extend([numbers[key.gateway] for key in keys])
-    if any(key.epoch for key in keys):
-        node.epochs.extend([key.epoch for key in keys])
-    return node.SerializeToString()
+        return Encoded(raw, payload.views, payload.size, keys_of(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +114,6 @@ class _Target:
 @singledispatch
 def _encode(message: Message, target: _Target) -> None:
     raise TypeError(f"{type(message).__name__} is no message")
-
-
-@_encode.register(StepFrame)
-@_encode.register(OutputFrame)
-def _encode_frame(frame: StepFrame | OutputFrame, target: _Target) -> None:
-    node = target.header.frame
-    node.source = frame.source
-    node.step = frame.step
-    node.chunk_ids.extend(Rows.of(frame.rows).chunk_ids)
-    for name, array in frame.columns.items():
-        column = node.columns.add()
-        column.name = name
-        tensor = encode_tensor(array, column.tensor, target.payload)
-        if tensor.shape[:1] != (len(frame.rows),):
-            rows = len(frame.rows)
-            raise WireFormatError(f"column {name} of shape {tensor.shape} for {rows} rows")
-    if frame.meta is not None:
-        encode_tree(frame.meta, node.meta, target.payload)
-    if isinstance(frame, OutputFrame):
-        node.modality = frame.modality
 
 
 @_encode.register

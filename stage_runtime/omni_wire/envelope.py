@@ -8,7 +8,7 @@ result is valid protobuf, and what the generated class writes is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from omni_wire.errors import WireFormatError
 from omni_wire.payload import ALIGNMENT
@@ -16,7 +16,8 @@ from omni_wire.payload import ALIGNMENT
 _HEADER_TAG = b"\x0a"
 _PADDING_TAG = b"\x12"
 _PAYLOAD_TAG = b"\x1a"
-_HEADER, _PADDING, _PAYLOAD = 1, 2, 3
+_HEADER, _PAYLOAD = 1, 3
+_KNOWN_TAGS = frozenset(_HEADER_TAG + _PADDING_TAG + _PAYLOAD_TAG)
 # Header.sequence: field 1, fixed64. Nine bytes, appended to a header serialized without it.
 _SEQUENCE_TAG = b"\x09"
 SEQUENCE_BYTES = 9
@@ -25,8 +26,7 @@ _VARINT_BYTES = 10
 OVERHEAD_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """An envelope taken apart: a serialized Header, and the payload as a view."""
 
     header: bytes
@@ -77,25 +77,33 @@ def scan(data: bytes, max_header_bytes: int) -> Envelope:
     Raises:
         WireFormatError: no envelope, a field twice, or a header over the limit.
     """
-    found: dict[int, memoryview] = {}
     view = memoryview(data)
+    size = len(data)
+    found: list[memoryview | None] = [None] * (_PAYLOAD + 1)
     position = 0
-    while position < len(data):
-        tag, position = _read_varint(data, position)
-        number, wire_type = tag >> 3, tag & 7
-        length, position = _field_length(data, position, wire_type)
-        end = position + length
-        if not number or end > len(data):
-            raise WireFormatError(f"envelope breaks off in field {number}")
-        if number <= _PAYLOAD:
-            if wire_type != 2 or number in found:
-                raise WireFormatError(f"envelope with a wrong or repeated field {number}")
-            found[number] = view[position:end]
-        position = end
-    header = found.get(_HEADER)
+    while position < size:
+        tag = data[position]
+        if tag not in _KNOWN_TAGS:
+            position = _skip(data, position)
+            continue
+        length, begin = _read_varint(data, position + 1)
+        position = begin + length
+        if found[tag >> 3] is not None or position > size:
+            raise WireFormatError(f"envelope with field {tag >> 3} twice or broken off")
+        found[tag >> 3] = view[begin:position]
+    header, payload = found[_HEADER], found[_PAYLOAD]
     if header is None or len(header) > max_header_bytes:
         raise WireFormatError("envelope without a header, or with one over the limit")
-    return Envelope(bytes(header), found.get(_PAYLOAD, view[:0]))
+    return Envelope(bytes(header), view[:0] if payload is None else payload)
+
+
+def _skip(data: bytes, position: int) -> int:
+    """Where the field after this unknown one begins."""
+    tag, position = _read_varint(data, position)
+    length, position = _field_length(data, position, tag & 7)
+    if tag >> 3 <= _PAYLOAD or position + length > len(data):
+        raise WireFormatError(f"envelope with a wrong or broken field {tag >> 3}")
+    return position + length
 
 
 def _field_length(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
@@ -115,12 +123,8 @@ def _field_length(data: bytes, position: int, wire_type: int) -> tuple[int, int]
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """A number and where the next thing begins."""
     value = 0
-    for index in range(_VARINT_BYTES):
-        if position >= len(data):
-            break
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << (7 * index)
+    for shift, byte in enumerate(data[position : position + _VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
-            return value, position
+            return value, position + shift + 1
     raise WireFormatError("envelope with a broken number")

@@ -78,12 +78,20 @@ class Outbox:
 
     def _post_frame(self, frame: StepFrame | OutputFrame) -> None:
         blocked = self._state.blocked(keys_of(frame))
-        pieces = _apart(frame, blocked, self._options) if blocked else self._whole(frame)
-        for encoded in [self._encoder.encode(piece) for piece in pieces]:
-            self._post_encoded(encoded)
+        if blocked:
+            for part in _apart(frame, blocked):
+                self._post_fitting(part)
+        else:
+            self._post_fitting(frame)
 
-    def _whole(self, frame: StepFrame | OutputFrame) -> Iterator[StepFrame | OutputFrame]:
-        return rows.divide(frame, self._options.frame_bytes)
+    def _post_fitting(self, frame: StepFrame | OutputFrame) -> None:
+        """Post a frame, divided by rows where it is too large to travel whole."""
+        encoded = self._encoder.encode(frame)
+        if encoded.payload_bytes <= self._options.frame_bytes or len(encoded.keys) < 2:
+            self._post_encoded(encoded)
+            return
+        for part in rows.divide(frame, self._options.frame_bytes):
+            self._post_encoded(self._encoder.encode(part))
 
     def _post_encoded(self, encoded: Encoded, *, free: bool = False) -> None:
         item = self._shared(encoded) or item_of(encoded, self._options, free=free)
@@ -196,12 +204,10 @@ def _is_free(message: Message) -> bool:
     return isinstance(message, FREE_OF_CHARGE)
 
 
-def _apart(
-    frame: StepFrame | OutputFrame, blocked: list[int], options: EdgeOptions
-) -> Iterator[StepFrame | OutputFrame]:
+def _apart(frame: StepFrame | OutputFrame, blocked: list[int]) -> Iterator[StepFrame | OutputFrame]:
     """The rows that may leave together, and each of those that must wait alone."""
     if len(blocked) < len(frame.rows):
-        yield from rows.divide(rows.without(frame, set(blocked)), options.frame_bytes)
+        yield rows.without(frame, set(blocked))
     for row in blocked:
         yield rows.select(frame, [row])
 

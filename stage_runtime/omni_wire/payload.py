@@ -61,10 +61,19 @@ class PayloadReader:
         Raises:
             WireFormatError: the shape is absurd, or the elements lie outside the payload.
         """
-        length = tensor_bytes(dtype, shape)
+        return Tensor(dtype, shape, self.cut(offset, tensor_bytes(dtype, shape)))
+
+    def cut(self, offset: int, length: int) -> tuple[memoryview, ...]:
+        """Views of `length` bytes at `offset`, one per piece they lie in.
+
+        Raises:
+            WireFormatError: they lie outside the payload.
+        """
         if offset + length > self._size:
-            raise WireFormatError(f"tensor at {offset} of {length} bytes exceeds {self._size}")
-        return Tensor(dtype, shape, self._cut(offset, length))
+            raise WireFormatError(f"{length} bytes at {offset} exceed {self._size}")
+        if len(self._pieces) == 1:
+            return (self._pieces[0][offset : offset + length],)
+        return self._cut_across(offset, length) if length else (_EMPTY,)
 
     def blob(self, offset: int, length: int) -> bytes:
         """A copy of `length` bytes at `offset`.
@@ -73,13 +82,11 @@ class PayloadReader:
             WireFormatError: they lie outside the payload, or all blobs together exceed it.
         """
         self._copy_budget -= length
-        if offset + length > self._size or self._copy_budget < 0:
-            raise WireFormatError(f"blob at {offset} of {length} bytes exceeds {self._size}")
-        return b"".join(self._cut(offset, length))
+        if self._copy_budget < 0:
+            raise WireFormatError("blobs that overlap or exceed the payload")
+        return b"".join(self.cut(offset, length))
 
-    def _cut(self, offset: int, length: int) -> tuple[memoryview, ...]:
-        if len(self._pieces) == 1 or not length:
-            return (self._pieces[0][offset : offset + length] if length else _EMPTY,)
+    def _cut_across(self, offset: int, length: int) -> tuple[memoryview, ...]:
         cut = []
         for piece in self._pieces:
             if offset < len(piece):

@@ -21,7 +21,7 @@ MIN_PART_BYTES = 1024
 Pieces = Sequence[memoryview | bytes]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Posted:
     """Content of an Item: the header, and the payload by parts.
 

@@ -8,7 +8,6 @@ is released at once instead. A sender that exceeds the credit it was given is a 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omni_wire.accounts import Credits
@@ -77,6 +76,8 @@ class ReceiverState:
         self._rows: list[tuple[int, int]] = []
         self._unsaid_bytes = 0
         self._acknowledged = 0
+        # The last requests found to be neither aborted nor replaced: steps repeat them.
+        self._clean: tuple[RequestKey, ...] | None = None
         self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
         self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()
 
@@ -143,31 +144,33 @@ class ReceiverState:
         return self._drop_stale(sequence, self._bulk[sequence].keys)
 
     def _drop_stale(self, sequence: int, keys: tuple[RequestKey, ...]) -> list[int]:
-        if self._tombstones.keys().isdisjoint(keys) and not self._epochs:
-            if any(key.epoch for key in keys):
-                self._see_epochs(keys)
+        if keys is self._clean:
             return []
         stale = [row for row, key in enumerate(keys) if self._stale(key)]
         for row in stale:
             self.release(sequence, keys[row])
+        if not stale:
+            self._clean = keys
         return stale
 
     def _stale(self, key: RequestKey) -> bool:
-        name = key[:2]
-        newest = self._epochs.get(name, 0)
-        if key.epoch > newest:
-            self._see_epochs((key,))
-        return key.epoch < newest or key in self._tombstones
+        if key.epoch or self._epochs:
+            newest = self._epochs.get(key[:2], 0)
+            if key.epoch < newest:
+                return True
+            if key.epoch > newest:
+                self._see_epoch(key)
+        return key in self._tombstones
 
-    def _see_epochs(self, keys: Sequence[RequestKey]) -> None:
-        for key in keys:
-            if key.epoch:
-                self._epochs[key[:2]] = key.epoch
-        while len(self._epochs) > TOMBSTONES:
+    def _see_epoch(self, key: RequestKey) -> None:
+        self._clean = None
+        self._epochs[key[:2]] = key.epoch
+        if len(self._epochs) > TOMBSTONES:
             self._epochs.popitem(last=False)
 
     def bury(self, key: RequestKey) -> None:
         """A request was aborted: what comes later is dropped."""
+        self._clean = None
         self._tombstones[key] = None
         if len(self._tombstones) > TOMBSTONES:
             self._tombstones.popitem(last=False)

@@ -30,7 +30,7 @@ from omni_wire.identity import RequestKey
 Content = TypeVar("Content")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Send(Generic[Content]):
     """Instruction: send part `part` of an item under this sequence number.
 

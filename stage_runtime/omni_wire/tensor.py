@@ -123,12 +123,14 @@ class Tensor:
         Raises:
             TypeError: a dtype the wire does not carry (complex, object, text, dates, longdouble).
         """
-        little = array.dtype.newbyteorder("<")
-        dtype = _BY_NUMPY.get(little)
+        dtype = _BY_NUMPY.get(array.dtype)
+        if dtype is None or not array.flags.c_contiguous:
+            little = array.dtype.newbyteorder("<")
+            array = np.ascontiguousarray(array, little).reshape(array.shape)
+            dtype = _BY_NUMPY.get(little)
         if dtype is None:
             raise TypeError(f"arrays of {array.dtype} cannot be sent")
-        ordered = np.ascontiguousarray(array, little)
-        return cls(dtype, array.shape, (_bytes_of(ordered),))
+        return cls(dtype, array.shape, (_bytes_of(array),))
 
     @classmethod
     def bfloat16(cls, values: NumpyArray) -> Tensor:
@@ -143,4 +145,6 @@ class Tensor:
 
 def _bytes_of(array: NumpyArray) -> memoryview:
     """The bytes of an array in C order, as a flat read-only view."""
-    return array.reshape(-1).view(np.uint8).data.toreadonly()
+    if not array.size:
+        return memoryview(b"")
+    return array.data.cast("B").toreadonly()

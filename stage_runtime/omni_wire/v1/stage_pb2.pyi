@@ -241,29 +241,19 @@ class StepFrame(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SOURCE_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
-    REQUESTS_FIELD_NUMBER: _builtins.int
     CHUNK_IDS_FIELD_NUMBER: _builtins.int
-    COLUMNS_FIELD_NUMBER: _builtins.int
     META_FIELD_NUMBER: _builtins.int
-    MODALITY_FIELD_NUMBER: _builtins.int
-    source: _builtins.str
+    layout: _builtins.bytes
+    """A serialized FrameLayout. Consecutive steps mostly serve the same requests with the same columns,
+    and a reader that finds the same bytes again need not parse them again.
+    """
     step: _builtins.int
     """Number of the scheduler step, rising."""
-    requests: _builtins.bytes
-    """A serialized FrameRequests: the requests of the rows. Consecutive steps mostly serve the same
-    requests, and a reader that finds the same bytes again need not parse them again.
-    """
-    modality: _builtins.str
-    """Output for clients: `text`, `audio` or another word of the pipeline. Empty between stages."""
     @_builtins.property
     def chunk_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Number of each row's chunk, dense from 0 per request, source and destination."""
-
-    @_builtins.property
-    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]:
-        """Every column's leading dimension is the number of rows."""
 
     @_builtins.property
     def meta(self) -> _tensor_pb2.Tree:
@@ -272,34 +262,39 @@ class StepFrame(_message.Message):
     def __init__(
         self,
         *,
-        source: _builtins.str = ...,
+        layout: _builtins.bytes = ...,
         step: _builtins.int = ...,
-        requests: _builtins.bytes = ...,
         chunk_ids: _abc.Iterable[_builtins.int] | None = ...,
-        columns: _abc.Iterable[Global___Column] | None = ...,
         meta: _tensor_pb2.Tree | None = ...,
-        modality: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["meta", b"meta"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_ids", b"chunk_ids", "columns", b"columns", "meta", b"meta", "modality", b"modality", "requests", b"requests", "source", b"source", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_ids", b"chunk_ids", "layout", b"layout", "meta", b"meta", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepFrame: _TypeAlias = StepFrame  # noqa: Y015
 
 @_typing.final
-class FrameRequests(_message.Message):
-    """The requests of a frame, each at most once, as parallel lists in the order of the columns."""
+class FrameLayout(_message.Message):
+    """What a frame shares with the frames around it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    SOURCE_FIELD_NUMBER: _builtins.int
+    MODALITY_FIELD_NUMBER: _builtins.int
     REQUEST_IDS_FIELD_NUMBER: _builtins.int
     GATEWAYS_FIELD_NUMBER: _builtins.int
     GATEWAY_INDICES_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    modality: _builtins.str
+    """Output for clients: `text`, `audio` or another word of the pipeline. Empty between stages."""
     @_builtins.property
-    def request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The requests of the rows, each at most once, as parallel lists in the order of the columns."""
+
     @_builtins.property
     def gateways(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Distinct gateways of these requests."""
@@ -312,21 +307,28 @@ class FrameRequests(_message.Message):
     def epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Epoch of each row; empty when all are 0."""
 
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]:
+        """Every column's leading dimension is the number of rows."""
+
     def __init__(
         self,
         *,
+        source: _builtins.str = ...,
+        modality: _builtins.str = ...,
         request_ids: _abc.Iterable[_builtins.str] | None = ...,
         gateways: _abc.Iterable[_builtins.str] | None = ...,
         gateway_indices: _abc.Iterable[_builtins.int] | None = ...,
         epochs: _abc.Iterable[_builtins.int] | None = ...,
+        columns: _abc.Iterable[Global___Column] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "gateway_indices", b"gateway_indices", "gateways", b"gateways", "request_ids", b"request_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "epochs", b"epochs", "gateway_indices", b"gateway_indices", "gateways", b"gateways", "modality", b"modality", "request_ids", b"request_ids", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FrameRequests: _TypeAlias = FrameRequests  # noqa: Y015
+Global___FrameLayout: _TypeAlias = FrameLayout  # noqa: Y015
 
 @_typing.final
 class Column(_message.Message):

@@ -1,0 +1,190 @@
+"""Frames to headers and back, at a cost that does not depend on what stays the same between steps.
+
+A step repeats the source, the requests and the columns of the step before it, mostly. These form
+the frame's layout, which is serialized once by the sender and parsed once by the receiver for as
+long as it lasts; a frame then costs a step number, its chunk ids and a view per column.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from omni_wire.arrays import as_tensor, dtype_of
+from omni_wire.errors import WireFormatError
+from omni_wire.identity import RequestKey
+from omni_wire.messages import OutputFrame, Rows, StepFrame
+from omni_wire.payload import PayloadReader, PayloadWriter, tensor_bytes
+from omni_wire.tensor import ArrayLike, DType, Tensor
+from omni_wire.trees import decode_tree, encode_tree
+from omni_wire.v1 import stage_pb2, tensor_pb2
+
+# A batch of one step; far above any scheduler's, far below what would fill memory.
+MAX_ROWS = 65_536
+
+
+class _Column(NamedTuple):
+    """Where a column lies in the payload; sizes in bytes."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+class _Layout(NamedTuple):
+    source: str
+    modality: str
+    keys: tuple[RequestKey, ...]
+    columns: tuple[_Column, ...]
+
+
+_EMPTY_LAYOUT = _Layout("", "", (), ())
+
+
+class FrameEncoder:
+    """Encodes the frames of one direction of one session."""
+
+    def __init__(self) -> None:
+        self._layout = _EMPTY_LAYOUT
+        self._serialized = b""
+
+    def encode(
+        self, frame: StepFrame | OutputFrame, node: stage_pb2.StepFrame, payload: PayloadWriter
+    ) -> None:
+        """Write a frame into an empty `node` and its columns into `payload`.
+
+        Raises:
+            WireFormatError: a request twice, a column of another length, or a dtype the wire lacks.
+            FrameTooLarge: the payload's limit is exceeded.
+        """
+        rows = Rows.of(frame.rows)
+        columns = tuple(
+            [_place(name, array, payload, len(rows.keys)) for name, array in frame.columns.items()]
+        )
+        modality = frame.modality if isinstance(frame, OutputFrame) else ""
+        layout = _Layout(frame.source, modality, rows.keys, columns)
+        if layout != self._layout:
+            self._serialized = _serialize(layout)
+            self._layout = layout
+        node.layout = self._serialized
+        node.step = frame.step
+        node.chunk_ids.extend(rows.chunk_ids)
+        if frame.meta is not None:
+            encode_tree(frame.meta, node.meta, payload)
+
+
+def _place(name: str, array: ArrayLike, payload: PayloadWriter, rows: int) -> _Column:
+    """Add a column to the payload."""
+    try:
+        tensor = as_tensor(array)
+    except TypeError as error:
+        raise WireFormatError(f"column {name}: {error}") from error
+    if tensor.shape[:1] != (rows,):
+        raise WireFormatError(f"column {name} of shape {tensor.shape} in a frame of {rows} rows")
+    size = tensor.nbytes
+    return _Column(name, tensor.dtype, tensor.shape, payload.add(tensor.parts, size), size)
+
+
+def _serialize(layout: _Layout) -> bytes:
+    keys = layout.keys
+    if len(set(keys)) != len(keys):
+        raise WireFormatError("frame with a request twice")
+    node = stage_pb2.FrameLayout(source=layout.source, modality=layout.modality)
+    node.request_ids.extend([key.request_id for key in keys])
+    node.gateways.extend(dict.fromkeys(key.gateway for key in keys))
+    if len(node.gateways) > 1:
+        numbers = {gateway: number for number, gateway in enumerate(node.gateways)}
+        node.gateway_indices.extend([numbers[key.gateway] for key in keys])
+    if any(key.epoch for key in keys):
+        node.epochs.extend([key.epoch for key in keys])
+    for column in layout.columns:
+        tensor = node.columns.add(name=column.name).tensor
+        tensor.dtype = tensor_pb2.DType.ValueType(column.dtype.value)
+        tensor.shape.extend(column.shape)
+        tensor.offset = column.offset
+    return node.SerializeToString()
+
+
+class FrameDecoder:
+    """Decodes the frames of one direction of one session."""
+
+    def __init__(self) -> None:
+        self._layout = _EMPTY_LAYOUT
+        self._serialized = b""
+
+    def decode(self, node: stage_pb2.StepFrame, payload: PayloadReader) -> StepFrame | OutputFrame:
+        """The frame in `node`, its columns as views of `payload`.
+
+        Raises:
+            WireFormatError: it is not what `FrameEncoder` writes.
+        """
+        serialized = node.layout
+        if serialized != self._serialized:
+            self._layout = _parse(serialized)
+            self._serialized = serialized
+        layout = self._layout
+        rows = Rows(layout.keys, node.chunk_ids[:])
+        if len(rows.chunk_ids) != len(layout.keys):
+            raise WireFormatError(f"{len(rows.chunk_ids)} chunk ids in {len(layout.keys)} rows")
+        columns = {
+            name: Tensor(dtype, shape, payload.cut(offset, size))
+            for name, dtype, shape, offset, size in layout.columns
+        }
+        meta = decode_tree(node.meta, payload) if node.HasField("meta") else None
+        if layout.modality:
+            return OutputFrame(layout.source, node.step, layout.modality, rows, columns, meta)
+        return StepFrame(layout.source, node.step, rows, columns, meta)
+
+
+def keys_in(serialized: bytes) -> tuple[RequestKey, ...]:
+    """The requests of a serialized FrameLayout.
+
+    Raises:
+        WireFormatError: it is not what `FrameEncoder` writes.
+    """
+    return _parse(serialized).keys
+
+
+def _parse(serialized: bytes) -> _Layout:
+    try:
+        node = stage_pb2.FrameLayout.FromString(serialized)
+    except DecodeError as error:
+        raise WireFormatError("frame layout is no protobuf message") from error
+    keys = _keys(node)
+    columns = tuple([_column(column, len(keys)) for column in node.columns])
+    if len({column.name for column in columns}) != len(columns):
+        raise WireFormatError("frame with a column twice")
+    return _Layout(node.source, node.modality, keys, columns)
+
+
+def _keys(node: stage_pb2.FrameLayout) -> tuple[RequestKey, ...]:
+    rows = len(node.request_ids)
+    if rows > MAX_ROWS:
+        raise WireFormatError(f"frame of {rows} rows")
+    if len(node.gateway_indices) not in (0, rows) or len(node.epochs) not in (0, rows):
+        raise WireFormatError("frame with lists of different lengths")
+    if rows and max(node.gateway_indices, default=0) >= len(node.gateways):
+        raise WireFormatError("frame with an unknown gateway")
+    gateways = [node.gateways[index] for index in node.gateway_indices]
+    keys = tuple(
+        map(RequestKey, gateways or repeat(node.gateways[0] if rows else ""), node.request_ids)
+    )
+    if node.epochs:
+        keys = tuple(
+            [key._replace(epoch=epoch) for key, epoch in zip(keys, node.epochs, strict=True)]
+        )
+    if len(set(keys)) != rows or not all(node.request_ids):
+        raise WireFormatError("frame with a request twice, or one without an id")
+    return keys
+
+
+def _column(node: stage_pb2.Column, rows: int) -> _Column:
+    dtype = dtype_of(node.tensor)
+    shape = tuple(node.tensor.shape)
+    if node.tensor.HasField("data") or shape[:1] != (rows,):
+        raise WireFormatError(f"column {node.name} of shape {shape} in a frame of {rows} rows")
+    return _Column(node.name, dtype, shape, node.tensor.offset, tensor_bytes(dtype, shape))
