@@ -12,6 +12,9 @@ MAX_SUGGESTIONS = 3
 MIN_SIMILARITY = 0.6
 """Below this ratio of the standard difference matcher a name is a guess, not a spelling mistake."""
 
+MIN_SHARE_OF_BEST = 0.9
+"""A name this much less alike than the best one is noise beside it."""
+
 
 def nearest(name: str, candidates: Iterable[str], limit: int = MAX_SUGGESTIONS) -> tuple[str, ...]:
     """Return up to `limit` candidates spelt like `name`, most similar first.
@@ -21,12 +24,12 @@ def nearest(name: str, candidates: Iterable[str], limit: int = MAX_SUGGESTIONS) 
     spelling = {_normal(candidate): candidate for candidate in candidates}
     wanted = _normal(name)
     close = get_close_matches(wanted, spelling, n=limit, cutoff=MIN_SIMILARITY)
-    return tuple(spelling[match] for match in close)
+    least = MIN_SHARE_OF_BEST * _similarity(wanted, close[0]) if close else 0.0
+    return tuple(spelling[match] for match in close if _similarity(wanted, match) >= least)
 
 
-def similarity(left: str, right: str) -> float:
-    """Return the ratio in [0, 1] by which two names are spelt alike."""
-    return SequenceMatcher(None, _normal(left), _normal(right)).ratio()
+def _similarity(left: str, right: str) -> float:
+    return SequenceMatcher(None, left, right).ratio()
 
 
 def _normal(name: str) -> str:
