@@ -40,9 +40,17 @@ def make_text(max_rows: int = 64) -> StreamingScheduler[Passing]:
     return StreamingScheduler(Relay("writer", None, "text", _as_they_are), max_rows=max_rows)
 
 
-def make_speaker(step_seconds: float = 0.0, max_rows: int = 64) -> StreamingScheduler[Passing]:
-    """Make the stage that turns numbers into sound frames; arguments as for the writer."""
-    speaker = Relay("writer", "sound", "", _sound_frames, step_seconds)
+def make_speaker(
+    step_seconds: float = 0.0, most_frames: int | None = None, max_rows: int = 64
+) -> StreamingScheduler[Passing]:
+    """Make the stage that turns numbers into sound frames.
+
+    Args:
+        step_seconds: how long a step takes, whatever the number of rows.
+        most_frames: frames after which a request has been spoken, whatever else is written.
+        max_rows: most requests in one step.
+    """
+    speaker = Relay("writer", "sound", "", _sound_frames, step_seconds, most_frames)
     return StreamingScheduler(speaker, max_rows=max_rows)
 
 
@@ -126,12 +134,14 @@ class Relay:
         modality: str,
         convert: Callable[[Numbers], Numbers],
         step_seconds: float = 0.0,
+        most_chunks: int | None = None,
     ) -> None:
         self._source = source
         self._target = target
         self._modality = modality
         self._convert = convert
         self._step_seconds = step_seconds
+        self._most_chunks = most_chunks
 
     def open(self, key: RequestKey) -> Passing:
         """Return the state of a new request."""
@@ -139,7 +149,7 @@ class Relay:
 
     def ready(self, row: StreamRow[Passing]) -> bool:
         """A chunk has come, or everything has and the payload too."""
-        if row.waiting(self._source):
+        if row.waiting(self._source) or self._has_enough(row):
             return True
         return row.payload is not None and row.exhausted(self._source)
 
@@ -147,10 +157,10 @@ class Relay:
         """Nothing is held."""
 
     def step(self, rows: Sequence[StreamRow[Passing]]) -> StepResult:
-        """Pass on one chunk of every request that has one; the others are finished."""
+        """Pass on one chunk of every request that goes on; the others are finished."""
         _pause(self._step_seconds)
-        going = [row for row in rows if row.waiting(self._source)]
-        ended = [row for row in rows if not row.waiting(self._source)]
+        ended = [row for row in rows if self._has_enough(row) or not row.waiting(self._source)]
+        going = [row for row in rows if row not in ended]
         return StepResult(
             outputs=self._outputs(going),
             finished=tuple(
@@ -158,6 +168,9 @@ class Relay:
                 for row in ended
             ),
         )
+
+    def _has_enough(self, row: StreamRow[Passing]) -> bool:
+        return row.state.chunks == self._most_chunks
 
     def _outputs(self, rows: list[StreamRow[Passing]]) -> tuple[StepOutput, ...]:
         if not rows:

@@ -13,6 +13,11 @@ from omni_runtime.scheduler import OutboxMessage, Scheduler
 MESSAGES_PER_PASS = 64
 """Outbox messages handled before the loop gets to breathe."""
 
+OUTBOX_LIMIT = 64
+"""Messages that may wait in an outbox. A scheduler that outruns the loop would otherwise fill
+memory with
+rows before it could hear that their reader has no room."""
+
 
 class SchedulerCrashed(OmniError):
     """A scheduler's thread ended by an exception: nothing of its stage can be trusted any more."""
@@ -28,13 +33,24 @@ class LoopOutbox:
         self._handle = handle
         self._messages: deque[OutboxMessage] = deque()
         self._woken = False
+        self._room = threading.Event()
+        self._closed = False
 
     def put(self, message: OutboxMessage) -> None:
-        """Append one message; safe from any thread."""
+        """Append one message; safe from any thread but the loop's. Waits while the loop is behind."""
+        while len(self._messages) >= OUTBOX_LIMIT and not self._closed:
+            self._room.clear()
+            if len(self._messages) >= OUTBOX_LIMIT and not self._closed:
+                self._room.wait()
         self._messages.append(message)
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._drain)
+            _call_on(self._loop, self._drain)
+
+    def close(self) -> None:
+        """Take messages without a limit from now on: nobody drains them any more."""
+        self._closed = True
+        self._room.set()
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -45,9 +61,10 @@ class LoopOutbox:
         self._woken = False
         for _ in range(MESSAGES_PER_PASS):
             if not self._messages:
-                return
+                break
             self._handle(self._messages.popleft())
-        if not self._woken:
+        self._room.set()
+        if self._messages and not self._woken:
             self._woken = True
             self._loop.call_soon(self._drain)
 
@@ -85,6 +102,7 @@ class SchedulerThread:
     def stop(self) -> None:
         """Ask the scheduler to stop; `wait` returns when it has."""
         self.scheduler.stop()
+        self._outbox.close()
 
     def _run(self) -> None:
         try:
@@ -92,9 +110,9 @@ class SchedulerThread:
         except BaseException as error:
             crash = SchedulerCrashed(f"{self._thread.name}: {type(error).__name__}: {error}")
             crash.__cause__ = error
-            self._loop.call_soon_threadsafe(self._end, crash)
+            _call_on(self._loop, self._end, crash)
         else:
-            self._loop.call_soon_threadsafe(self._end, None)
+            _call_on(self._loop, self._end, None)
         finally:
             self.scheduler.inbox.close()
 
@@ -105,3 +123,14 @@ class SchedulerThread:
             self._ended.set_result(None)
         else:
             self._ended.set_exception(crash)
+
+
+def _call_on(
+    loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object
+) -> None:
+    """Let a loop make a call; one that has closed has nobody left to hear it."""
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise

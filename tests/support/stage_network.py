@@ -9,12 +9,10 @@ each once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from omni_config.instances import expand_replicas
 from omni_config.schema import PipelineConfig
@@ -40,20 +38,11 @@ from omni_runtime.stage_events import (
 )
 from omni_runtime.stage_state import StageState
 from omni_runtime.stage_wiring import load_hook, wire_stage
-from omni_wire.errors import ErrorInfo, InstanceLost
-from omni_wire.identity import GATEWAY_SOURCE, Endpoint, RequestKey, stage_of
-from omni_wire.messages import (
-    Abort,
-    Completed,
-    Failed,
-    OutputFrame,
-    Payload,
-    RequestView,
-    StepFrame,
-)
-from omni_wire.trees import to_numpy
+from omni_wire.errors import InstanceLost
+from omni_wire.identity import Endpoint, RequestKey, stage_of
+from omni_wire.messages import Abort, Completed, Failed, OutputFrame, RequestView, StepFrame
+from tests.support.stage_calls import Call, CallBook
 
-GATEWAY = "00000000cafe"
 CREDIT_ROWS = 2
 """Rows of one request on one edge before it counts as stalled."""
 
@@ -103,26 +92,6 @@ class Edge:
         return found
 
 
-@dataclass(eq=False)
-class Call:
-    """A request as its client sees it."""
-
-    key: RequestKey
-    view: RequestView
-    bindings: Mapping[str, Endpoint]
-    terminals: tuple[str, ...]
-    rows: dict[str, list[Any]] = field(default_factory=dict)
-    results: dict[str, Any] = field(default_factory=dict)
-    error: ErrorInfo | None = None
-    aborted: bool = False
-    unacknowledged: set[str] = field(default_factory=set)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the client has its answer."""
-        return self.error is not None or self.aborted or set(self.results) == set(self.terminals)
-
-
 class Network:
     """Stages, edges and one gateway of a pipeline.
 
@@ -134,7 +103,8 @@ class Network:
         self.config = pipeline(model_path="none")
         self.nodes: dict[str, Node] = {}
         self.edges: dict[tuple[str, Peer], Edge] = {}
-        self.calls: dict[RequestKey, Call] = {}
+        self._book = CallBook(self.config, self._failed)
+        self.calls = self._book.calls
         self.now = 0.0
         self._incarnation = 0
         self._turn = 0
@@ -165,26 +135,21 @@ class Network:
         for name in list(self.nodes):
             self.happen(name, PeerLost(endpoint, lost))
         for call in self.calls.values():
-            call.unacknowledged.discard(instance)
+            call.unacknowledged.discard(endpoint)
             if not call.ended and endpoint in call.bindings.values():
-                self._fail(call, lost.info)
+                self._book.fail(call, lost.info)
 
     def submit(self, request_id: str, **view: Any) -> Call:
         """Send a request to the entry stage, bound to the replicas whose turn it is."""
-        key = RequestKey(GATEWAY, request_id)
-        request = RequestView(**view)
         self._turn += 1
         bindings = {}
         for stage in self.config.stages:
             copies = self._topology.instances_of(stage.name)
             alive = [name for name in copies if name in self.nodes]
             bindings[stage.name] = self.nodes[alive[self._turn % len(alive)]].endpoint
-        choose = self.config.terminal_stages_fn
-        terminals = tuple(load_hook(choose)(request)) if choose else self.config.terminals
-        call = self.calls[key] = Call(key, request, bindings, terminals)
-        payload = Payload(key, GATEWAY_SOURCE, {}, request, bindings)
+        call = self._book.open(request_id, bindings, RequestView(**view))
         entry = bindings[self.config.entry].instance
-        self.happen(entry, Submitted(payload, lambda key=None: None))
+        self.happen(entry, Submitted(call.payload, lambda key=None: None))
         return call
 
     def abort(self, call: Call, reason: str = "the client left") -> None:
@@ -233,7 +198,7 @@ class Network:
                 case AbortPeer(peer, key, reason):
                     self._drop(instance, peer, key, reason)
                 case Acknowledge(key):
-                    self.calls[key].unacknowledged.discard(instance)
+                    self.calls[key].unacknowledged.discard(node.endpoint)
                 case ForgetPeer():
                     pass
 
@@ -275,7 +240,7 @@ class Network:
     def _deliver(self, edge: Edge, index: int) -> None:
         message = edge.waiting.pop(index)
         if isinstance(edge.peer, GatewayPeer):
-            self._to_gateway(message)
+            self._book.receive(message)
             self._release(edge, set(keys_of(message)))
             return
         name = edge.peer.instance
@@ -310,29 +275,12 @@ class Network:
         node = self.nodes.get(endpoint.instance)
         return node if node is not None and node.endpoint == endpoint else None
 
-    def _to_gateway(self, message: Outgoing) -> None:
-        match message:
-            case OutputFrame(source, _, _, rows, columns):
-                values = np.asarray(to_numpy(columns["number"]))
-                for (key, chunk_id), value in zip(rows, values, strict=True):
-                    seen = self.calls[key].rows.setdefault(stage_of(source), [])
-                    assert chunk_id == len(seen), f"chunk {chunk_id} came after {len(seen)}"
-                    seen.append(value.tolist())
-            case Completed(key, source, result):
-                call = self.calls[key]
-                assert stage_of(source) not in call.results, "a terminal completed twice"
-                assert stage_of(source) in call.terminals, "a terminal nobody waits for completed"
-                call.results[stage_of(source)] = result
-            case Failed(key, _, error):
-                if not self.calls[key].ended:
-                    self._fail(self.calls[key], error)
-
-    def _fail(self, call: Call, error: ErrorInfo) -> None:
-        call.error = error
-        self._broadcast_abort(call, error.message)
+    def _failed(self, call: Call) -> None:
+        assert call.error is not None
+        self._broadcast_abort(call, call.error.message)
 
     def _broadcast_abort(self, call: Call, reason: str) -> None:
-        bound = [e.instance for e in call.bindings.values() if self._node_at(e) is not None]
+        bound = [it for it in call.bindings.values() if self._node_at(it) is not None]
         call.unacknowledged.update(bound)
-        for instance in bound:
-            self.happen(instance, AbortAsked(call.key, reason))
+        for endpoint in bound:
+            self.happen(endpoint.instance, AbortAsked(call.key, reason))

@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from examples.fan_out.topology import FanOutPipelineConfig
 from examples.two_level_stream.stages import FRAME_SAMPLES
 from examples.two_level_stream.topology import TwoLevelStreamPipelineConfig
-from tests.support.stage_network import Call, Network
+from tests.support.stage_calls import Call
+from tests.support.stage_network import Network
 
 REPLICAS = ("speaker@r0", "speaker@r1", "sound@r0", "sound@r1")
 
