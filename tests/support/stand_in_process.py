@@ -1,10 +1,11 @@
 """Stands in for a gateway or a group under the launcher: as many faults as one likes, no work.
 
-    python stand_in_process.py FOLDER NAME
+    python -m tests.support.stand_in_process FOLDER NAME
+    python -m tests.support.stand_in_process FOLDER (the arguments of a gateway or a group)
 
 What it does is read from FOLDER/NAME when it starts: words among `fails` (writes two lines, ends
 with 3), `silent` (never ready), `stubborn` (ignores SIGTERM), `parent` (has a child of its own),
-`waits` (is ready once FOLDER/NAME.go is a pipe someone wrote to).
+`attaches` (to the fake MPS daemon of its card).
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from omni_wire.supervision import (
     notify_status,
     notify_stopping,
 )
+from tests.support import fake_mps_control
 
 
 def main() -> int:
     die_with_parent()
-    folder, name = Path(sys.argv[1]), sys.argv[2]
+    folder, name = Path(sys.argv[1]), own_name(sys.argv[2:])
     words = (folder / name).read_text().split() if (folder / name).exists() else []
     print(f"{name} begins as {os.getpid()}", flush=True)
     if "fails" in words:
@@ -40,8 +42,10 @@ def main() -> int:
         child = subprocess.Popen(["sleep", "1000"])
         print(f"{name} has child {child.pid}", flush=True)
     notify_status("warming up")
-    if "waits" in words:
-        (folder / f"{name}.go").read_text()
+    if "attaches" in words:
+        fake_mps_control.ask(
+            Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"]), f"fake_attach {os.getpid()}"
+        )
     if "silent" not in words:
         notify_address(f"{name}:1")
         notify_ready()
@@ -51,6 +55,12 @@ def main() -> int:
         notify_stopping()
         if "stubborn" not in words:
             return 0
+
+
+def own_name(arguments: list[str]) -> str:
+    if "--group" in arguments:
+        return arguments[arguments.index("--group") + 1]
+    return "gateway" if "--listen" in arguments else arguments[0]
 
 
 if __name__ == "__main__":

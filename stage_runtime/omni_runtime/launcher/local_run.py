@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 
 from omni_config.errors import OmniError
@@ -65,6 +65,7 @@ class LocalRun:
         self._addresses: list[str] = []
         self._began = time.monotonic()
         self._exit_code: int | None = None
+        self._background: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
         """Start everything, keep it running until it is told to stop, return the exit code.
@@ -75,12 +76,12 @@ class LocalRun:
         try:
             with self._stop_signals():
                 async with asyncio.TaskGroup() as self._tasks:
-                    background = [self._tasks.create_task(self._watch_cards())]
+                    self._spawn(self._watch_cards())
                     self._handle(Begun())
                     while self._exit_code is None:
                         self._handle(await self._next_event())
-                    background += [slot.task for slot in self._processes.values() if slot.task]
-                    for task in background:
+                    # Left are checks of processes that have ended, and whoever cannot be killed.
+                    for task in self._background:
                         task.cancel()
         finally:
             # Reached with living processes only when the launcher itself fails.
@@ -143,11 +144,16 @@ class LocalRun:
             slot.last_lines.add(f"{slot.process.command.argv[0]} cannot be executed: {error}")
             self._events.put_nowait(Exited(slot.process.name, _NOT_STARTED))
             return
-        slot.task = self._tasks.create_task(self._follow(slot, slot.child))
+        self._spawn(self._follow(slot, slot.child))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._tasks.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _send(self, slot: _Slot, sent: signal.Signals) -> None:
         if sent is signal.SIGKILL and self._cards.is_client(slot.process.name):
-            self._tasks.create_task(self._detach_and_kill(slot))
+            self._spawn(self._detach_and_kill(slot))
             return
         slot.send(sent)
 
@@ -171,7 +177,7 @@ class LocalRun:
         name = slot.process.name
         match notice.key:
             case supervision.READY if self._cards.is_client(name):
-                self._tasks.create_task(self._check_attached(slot, child))
+                self._spawn(self._check_attached(slot, child))
             case supervision.READY:
                 await self._events.put(BecameReady(name))
             case supervision.STATUS:
@@ -210,7 +216,6 @@ class _Slot:
     def __init__(self, process: LocalProcess) -> None:
         self.process = process
         self.child: ChildProcess | None = None
-        self.task: asyncio.Task[None] | None = None
         self.last_lines = LastLines()
         self.progress = Progress()
         self.status = ""

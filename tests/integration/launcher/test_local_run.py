@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,67 +18,23 @@ from omni_runtime.launcher.child_process import Command
 from omni_runtime.launcher.local_processes import LocalProcess
 from omni_runtime.launcher.local_run import LocalRun
 from omni_runtime.launcher.roles import Patience, Role
-from omni_runtime.launcher.supervision_events import Phase
 from omni_runtime.process_end import process_ended
+from tests.support.displays import WatchedDisplay
 
-STAND_IN = Path(__file__).parents[2] / "support" / "stand_in_process.py"
+STAND_IN = (sys.executable, "-m", "tests.support.stand_in_process")
 PATIENCE = Patience(terminate=0.3, drain=0.3, kill=5, first_restart=0.01)
 GATEWAY = Role("gateway", stop_rank=0, drains=True)
-
-
-class Watched:
-    """A display that tests wait on."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._changed = asyncio.Event()
-
-    def begin(self, names: Sequence[str]) -> None:
-        self._add(f"begin {' '.join(names)}")
-
-    def log(self, name: str, line: str) -> None:
-        self._add(f"{name} | {line}")
-
-    def phase(self, name: str, phase: Phase, status: str) -> None:
-        return
-
-    def say(self, name: str, text: str) -> None:
-        self._add(f"omni | {name}: {text}")
-
-    def failure(self, name: str, reason: str, last_lines: Sequence[str]) -> None:
-        self._add(f"failure | {name}: {reason}: {' / '.join(last_lines)}")
-
-    def ready(self, addresses: Sequence[str], seconds: float) -> None:
-        self._add(f"all ready at {' '.join(addresses)}")
-
-    def close(self) -> None:
-        self._add("closed")
-
-    async def saw(self, text: str, times: int = 1) -> str:
-        """Wait until so many lines hold a text; return the last one."""
-        async with asyncio.timeout(20):
-            while len(found := [line for line in self.lines if text in line]) < times:
-                self._changed.clear()
-                await self._changed.wait()
-        return found[times - 1]
-
-    def _add(self, line: str) -> None:
-        self.lines.append(line)
-        self._changed.set()
 
 
 @asynccontextmanager
 async def running(
     folder: Path, *roles: Role, cards: Cards | None = None, **behaviour: str
-) -> AsyncIterator[tuple[Watched, asyncio.Task[int]]]:
+) -> AsyncIterator[tuple[WatchedDisplay, asyncio.Task[int]]]:
     """Run stand-ins; whatever happens, the run is over afterwards."""
     for name, words in behaviour.items():
         (folder / name).write_text(words)
-    display = Watched()
-    processes = [
-        LocalProcess(role, Command([sys.executable, str(STAND_IN), str(folder), role.name]))
-        for role in roles
-    ]
+    display = WatchedDisplay()
+    processes = [LocalProcess(role, Command([*STAND_IN, str(folder), role.name])) for role in roles]
     run = asyncio.create_task(LocalRun(processes, display, PATIENCE, cards).run())
     try:
         yield display, run
@@ -114,12 +70,12 @@ async def test_a_child_that_fails_at_start_shows_its_last_lines_and_ends_the_run
         assert await run == 1
     shown = await display.saw("failure | talker: exit code 3")
     assert shown.endswith("loading / cannot find the weights")
-    for begun in [line for line in display.lines if "begins as" in line]:
+    for begun in [line for line in display.lines if "gateway begins as" in line]:
         await ends(pid_in(begun))
 
 
 async def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
-    display = Watched()
+    display = WatchedDisplay()
     missing = LocalProcess(Role("talker"), Command([str(tmp_path / "missing")]))
     assert await LocalRun([missing], display, PATIENCE).run() == 1
     assert "missing cannot be executed" in await display.saw("failure | talker: exit code 127")
