@@ -40,7 +40,7 @@ _RULES = (
     _rule(r"\.gamma$", 0.3, 0.05),
     _rule(r"\.(alpha|beta)$", 0.0, 0.1),
     # Sound within [-1, 1], seldom clipped.
-    _rule(r"^code2wav\.decoder\.6\.conv\.weight$", 0.0, 0.016),
+    _rule(r"^code2wav\.decoder\.6\.conv\.weight$", 0.0, 0.008),
     _rule(r"^code2wav\.decoder\.6\.conv\.bias$", 0.0, 0.0),
     _rule(r"^code2wav\.code_embedding\.weight$", 0.0, 1.0),
     _rule(r"(norm\d?|_norm|layernorm|ln_q|ln_post)\.weight$", 1.0, 0.1),

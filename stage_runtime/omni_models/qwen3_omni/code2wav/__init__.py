@@ -1,0 +1,1 @@
+"""From frames of codec codes to sound, piece by piece, exactly as if decoded at once."""
