@@ -46,8 +46,18 @@ LABEL_PROCESS_PREFIX = f"{GROUP}/process-"
 
 ANNOTATION_RENDER_VERSION = f"{GROUP}/render-version"
 """Render version a revision was made with."""
+ANNOTATION_IMAGE = f"{GROUP}/image"
+"""Image of a revision, before a podTemplate changed it."""
 ANNOTATION_DEFAULT_IMAGE = f"{GROUP}/default-image"
-"""Image a revision got because the spec named none; kept until the spec changes."""
+"""`true` when a revision has the release's image because the spec named none; kept until the spec
+changes."""
+ANNOTATION_CONFIG_MAP = f"{GROUP}/config-map"
+"""ConfigMap a revision was started with. It may be older than the newest one: a change that does
+not touch the group must not restart it."""
+ANNOTATION_CLAIM = f"{GROUP}/claim"
+"""ResourceClaim that the pods of a revision share, if they share one."""
+ANNOTATION_GPUS = f"{GROUP}/gpus"
+"""Whole GPUs of one pod of a revision; of a shared claim, those of the claim."""
 ANNOTATION_MANIFEST_HASH = f"{GROUP}/manifest-hash"
 """Hash of what was applied; shows fields that a newer manifest no longer sets."""
 ANNOTATION_DRAIN_STARTED = f"{GROUP}/drain-started"
@@ -97,6 +107,7 @@ MODEL_DIR = "/models"
 """Model volume of a stage container."""
 RUN_DIR = "/run/omnipipe"
 """Sockets and run state shared by the processes of one pod."""
+TMP_DIR = "/tmp"
 MPS_DIR = "/run/omnipipe-mps"
 """MPS pipe and log directories. Not /tmp/nvidia-mps, which container toolkits mount from the
 host."""
@@ -167,6 +178,16 @@ def routes_name(pipeline: str) -> str:
 def tls_secret_name(pipeline: str) -> str:
     """Return the name of the Secret with the pipeline's mutual TLS certificate."""
     return object_name(pipeline, "tls")
+
+
+def tls_server_name(pipeline: str, namespace: str) -> str:
+    """Return the name in the certificate that every pod of a pipeline shows."""
+    return f"{pipeline}.{namespace}.{GROUP}"
+
+
+def cache_claim_name(pipeline: str) -> str:
+    """Return the name of the PersistentVolumeClaim of a pipeline's model cache."""
+    return object_name(pipeline, "models")
 
 
 def service_account_name(pipeline: str) -> str:

@@ -1,0 +1,116 @@
+"""All pods of a pipeline against their goal: the questions that starts and removals share."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from omni_operator.plan.goal import UNSCHEDULABLE_SECONDS, Goal, ShapeGoal
+from omni_operator.plan.observed import KnownRevision, Observed, PodState, Workload
+from omni_operator.plan.paths import Paths, ShapeRevision
+
+
+class Fleet:
+    """What is observed, seen from the goal. Read-only.
+
+    Attributes:
+        revisions: known revisions of the pipeline, the wanted one last.
+        now: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        goal: Goal,
+        observed: Observed,
+        revisions: tuple[KnownRevision, ...],
+        now: float,
+    ) -> None:
+        self.goal = goal
+        self.observed = observed
+        self.revisions = revisions
+        self.now = now
+
+    @cached_property
+    def shapes(self) -> tuple[str, ...]:
+        """Every shape, wanted ones first."""
+        names = [one.shape for one in self.goal.shapes]
+        return tuple(dict.fromkeys([*names, *(one.shape for one in self.observed.workloads)]))
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The paths as they are."""
+        return Paths.of(self.observed, self.revisions)
+
+    @cached_property
+    def goal_is_complete(self) -> bool:
+        """Whether the wanted revision serves, but for shapes of which no pod is wanted."""
+        return all(
+            self.paths.serving[one.shape, one.revision] > 0
+            for one in self.goal.shapes
+            if one.replicas
+        )
+
+    def wanted(self, shape: str) -> ShapeGoal | None:
+        """Return the goal of a shape, null when the pipeline has it no more."""
+        return self.goal.by_shape.get(shape)
+
+    def is_left_alone(self, shape: str) -> bool:
+        """Whether a pause forbids to touch the shape's pods."""
+        return shape in self.goal.left_alone
+
+    def target(self, shape: str) -> Workload | None:
+        """Return the workload of the wanted revision, null while it does not exist."""
+        goal = self.wanted(shape)
+        if goal is None:
+            return None
+        every = self.observed.of_shape(shape)
+        return next((one for one in every if one.revision == goal.revision), None)
+
+    def old_workloads(self, shape: str) -> tuple[Workload, ...]:
+        """Return the workloads of all other revisions, oldest first."""
+        target = self.target(shape)
+        return tuple(one for one in self.observed.of_shape(shape) if one is not target)
+
+    def least_available(self, shape: str) -> int:
+        """Return the fewest serving pods that the rollout allows."""
+        goal = self.wanted(shape)
+        return 0 if goal is None else goal.least_available
+
+    @cached_property
+    def protected(self) -> frozenset[ShapeRevision]:
+        """Shape revisions that serve, or may come back to serve, while the wanted one cannot.
+
+        A path that broke for a moment is worth more than one that never was.
+        """
+        if self.goal_is_complete:
+            return frozenset()
+        older = self.revisions[-2::-1]
+        standing = {
+            (one.shape, one.revision) for one in self.observed.workloads if one.replicas > 0
+        }
+        may_return = (
+            one for one in older if one.served and standing.issuperset(one.shapes.items())
+        )
+        complete = (one for one in older if self.paths.complete(one))
+        found = next(complete, None) or next(may_return, None)
+        return frozenset() if found is None else frozenset(found.shapes.items())
+
+    @cached_property
+    def lacks_capacity(self) -> bool:
+        """Whether a pod of the wanted revision found no node for a while."""
+        return any(self.is_unschedulable(pod) for pod in self._wanted_pods())
+
+    def is_unschedulable(self, pod: PodState) -> bool:
+        """Whether a pod found no node for a while."""
+        return not pod.scheduled and self.now - pod.created >= UNSCHEDULABLE_SECONDS
+
+    def cannot_surge(self, shape: str) -> bool:
+        """Whether new pods of a shape need the room of old ones."""
+        goal = self.wanted(shape)
+        if goal is None or self.goal.surge_free or goal.limits.max_surge == 0:
+            return True
+        target = self.target(shape)
+        return target is not None and any(map(self.is_unschedulable, target.living))
+
+    def _wanted_pods(self) -> list[PodState]:
+        targets = [self.target(shape) for shape in self.goal.by_shape]
+        return [pod for one in targets if one is not None for pod in one.living]

@@ -1,0 +1,81 @@
+"""How many pods of the wanted revision may start now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from omni_operator.plan.fleet import Fleet
+from omni_operator.plan.goal import Goal, ShapeGoal
+from omni_operator.plan.observed import Observed, Workload
+from omni_operator.plan.paths import ShapeRevision
+
+
+def starts(fleet: Fleet, scales: Mapping[ShapeRevision, int]) -> dict[ShapeRevision, int]:
+    """Return the new replicas of each wanted workload that grows or does not exist yet.
+
+    Pods of other revisions count until they are gone, terminating ones too: what they hold is not
+    free before. Surge-free, all pods together stay inside the GPUs that the wanted state needs.
+
+    Args:
+        scales: replicas that removals of this step settled.
+    """
+    found: dict[ShapeRevision, int] = {}
+    room = _Room(fleet)
+    for goal in fleet.goal.shapes:
+        key = (goal.shape, goal.revision)
+        if fleet.is_left_alone(goal.shape) or key in scales:
+            continue
+        target = fleet.target(goal.shape)
+        have = 0 if target is None else target.replicas
+        others = sum(one.held for one in fleet.old_workloads(goal.shape))
+        allowed = min(goal.replicas, goal.most_pods - others)
+        count = have + room.take(goal, target, max(0, allowed - have))
+        if count > have or target is None:
+            found[key] = count
+    return found
+
+
+class _Room:
+    """GPUs that pods may still take; without bound unless the rollout is surge-free."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._bounded = fleet.goal.surge_free
+        self._claims = {one.claim for one in fleet.observed.workloads if one.claim and one.held}
+        used = gpus_held(fleet.observed.workloads)
+        self._free = max(0, gpu_budget(fleet.goal, fleet.observed) - used)
+
+    def take(self, goal: ShapeGoal, target: Workload | None, wanted: int) -> int:
+        """Return how many of `wanted` pods may start, and count them as started."""
+        if not self._bounded or not wanted or not goal.gpus or goal.claim in self._claims:
+            return wanted
+        count = min(wanted, self._free // goal.gpus)
+        if count and goal.claim:
+            self._claims.add(goal.claim)
+            self._free -= goal.gpus
+            return wanted
+        self._free -= count * goal.gpus
+        return count
+
+
+def gpu_budget(goal: Goal, observed: Observed) -> int:
+    """Return the whole GPUs that a surge-free rollout may hold; a shared claim counts once.
+
+    It is what the wanted pods need, at the size of the old ones where those are larger: a rollout
+    to smaller pods could not take a step otherwise.
+    """
+    claims: dict[str, int] = {}
+    own = 0
+    for one in goal.shapes:
+        if one.claim and one.replicas:
+            claims[one.claim] = one.gpus
+        elif not one.claim:
+            old = [it.gpus for it in observed.of_shape(one.shape) if it.held and not it.claim]
+            own += one.replicas * max([one.gpus, *old])
+    return own + sum(claims.values())
+
+
+def gpus_held(workloads: tuple[Workload, ...]) -> int:
+    """Return the whole GPUs that pods hold or are about to; a shared claim counts once."""
+    claims = {one.claim: one.gpus for one in workloads if one.claim and one.held}
+    own = sum(one.gpus * one.held for one in workloads if not one.claim)
+    return own + sum(claims.values())
