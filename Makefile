@@ -22,7 +22,7 @@ UV = $(eval UV := $$(shell python3 scripts/bootstrap_uv.py))$(UV)
 sync = echo "set-up: $(VENV) with $(1)" && UV_PROJECT_ENVIRONMENT=$(VENV) $(addprefix PYENV_VERSION=,$(PYTHON)) $(UV) sync --quiet --frozen \
 	$(addprefix --python ,$(PYTHON)) $(addprefix --extra ,$(1))
 
-.PHONY: help setup setup-runtime test check generate bench demo lock cuda-constraints clean
+.PHONY: help setup setup-runtime test check generate bench soak demo lock cuda-constraints clean
 .DEFAULT_GOAL := help
 
 help:  ## Show the targets
@@ -55,6 +55,9 @@ generate: setup  ## Rewrite the generated files, and what commands print in the 
 
 bench: setup  ## Run every benchmark and print one table of bars
 	$(BIN)/python -m benchmarks.run
+
+soak: setup  ## Send requests for minutes while groups are killed and clients leave
+	$(BIN)/python -m tests.soak.soak --requests 2000 --concurrency 64
 
 EXAMPLE := examples/qwen3-omni.yaml
 

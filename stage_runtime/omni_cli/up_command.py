@@ -36,6 +36,9 @@ def up(
         list[str] | None,
         typer.Option(metavar="HOST:PORT", help="Instead of --host and --port; repeatable."),
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow plaintext where other machines reach it.")
+    ] = False,
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="How long a stop waits for requests in flight.")
     ] = _DEFAULTS.drain,
@@ -52,6 +55,7 @@ def up(
     options = LaunchOptions(
         listen=tuple(listen or ()) or (f"{host}:{port}",),
         pipelines=tuple(sources.pipelines or ()),
+        insecure=insecure,
         patience=Patience(start=start_timeout, drain=drain_seconds),
     )
     code = 1

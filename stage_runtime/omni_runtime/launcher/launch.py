@@ -29,10 +29,12 @@ class LaunchOptions:
     Attributes:
         listen: `host:port` on which clients reach the gateway; port 0 takes a free one.
         pipelines: modules that hold more pipelines.
+        insecure: the gateway may listen in plaintext where other machines reach it.
     """
 
     listen: tuple[str, ...] = ("127.0.0.1:8000",)
     pipelines: tuple[str, ...] = ()
+    insecure: bool = False
     patience: Patience = field(default_factory=Patience)
     programs: Programs = field(default_factory=Programs)
 
@@ -60,7 +62,14 @@ async def launch(resolution: Resolution, options: LaunchOptions, display: Displa
     with run_directory(Path(runtime.endpoints.run_directory)) as folder:
         config_file = folder / "config.yaml"
         config_file.write_text(config_yaml(resolution.config))
-        wiring = Wiring(folder, config_file, options.listen, options.pipelines, options.programs)
+        wiring = Wiring(
+            folder=folder,
+            config_file=config_file,
+            listen=options.listen,
+            pipelines=options.pipelines,
+            insecure=options.insecure,
+            programs=options.programs,
+        )
         processes = local_processes(runtime, wiring, host, devices)
         async with leased_cards(runtime, host.environ) as cards:
             return await LocalRun(processes, display, options.patience, cards).run()

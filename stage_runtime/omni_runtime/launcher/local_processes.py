@@ -61,12 +61,14 @@ class Wiring:
         config_file: the resolved configuration.
         listen: addresses on which clients reach the gateway, as `host:port`.
         pipelines: modules that hold more pipelines.
+        insecure: the gateway may listen in plaintext where other machines reach it.
     """
 
     folder: Path
     config_file: Path
     listen: tuple[str, ...]
     pipelines: tuple[str, ...] = ()
+    insecure: bool = False
     programs: Programs = Programs()
 
     @property
@@ -101,6 +103,8 @@ def _gateway(runtime: PipelineRuntime, wiring: Wiring, taken: set[str]) -> Local
     argv = [*wiring.programs.gateway, *_shared_arguments(runtime, wiring)]
     for address in (wiring.gateway_address, *wiring.listen):
         argv += ["--listen", address]
+    if wiring.insecure:
+        argv.append("--insecure")
     # A group of the same name would make log lines ambiguous.
     name = GATEWAY if GATEWAY not in taken else f"omni-{GATEWAY}"
     return LocalProcess(Role(name, stop_rank=_GATEWAY_RANK, drains=True), Command(argv))
