@@ -1,9 +1,9 @@
 """A fake `nvidia-cuda-mps-control`: same commands, same files, no GPU.
 
-Started with `-d` it leaves a daemon behind that owns CUDA_MPS_PIPE_DIRECTORY; otherwise it passes
-the command on its standard input to that daemon and prints the answer. Clients attach when a test
-says so, by commands of its own: `fake_attach PID`, `fake_deaf` (takes no more connections) and
-`fake_mute` (takes them and never answers). FAKE_MPS_CALLS names a file that
+Started with `-d` it leaves a daemon behind that owns CUDA_MPS_PIPE_DIRECTORY, with `-f` it is that
+daemon; otherwise it passes the command on its standard input to that daemon and prints the answer.
+Clients attach when a test says so, by commands of its own: `fake_attach PID`, `fake_deaf` (takes no
+more connections) and `fake_mute` (takes them and never answers). FAKE_MPS_CALLS names a file that
 notes what was asked of it, FAKE_MPS_FAULT=start-fails makes it fail like a broken driver.
 """
 
@@ -23,7 +23,7 @@ QUIET = ("get_server_list", "get_client_list", "get_default_active_thread_percen
 
 def main() -> int:
     pipe = Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
-    if "--daemon" in sys.argv:
+    if "--daemon" in sys.argv or "-f" in sys.argv:
         return Daemon(pipe).serve()
     if "-d" in sys.argv:
         return start(pipe)
