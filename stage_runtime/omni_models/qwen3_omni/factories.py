@@ -7,9 +7,12 @@ that runs it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from omni_models.plan_only import refuse
+
+if TYPE_CHECKING:
+    from omni_runtime.scheduler import Scheduler
 
 MODEL = "Qwen3-Omni"
 
@@ -147,7 +150,7 @@ def create_thinker(
     prefill_coalesce_after_builds_during_decode: bool = False,
     request_build_max_workers: int | None = None,
     request_build_max_pending: int | None = None,
-) -> NoReturn:
+) -> Scheduler:
     """Write the answer's text, token by token.
 
     Args:
@@ -173,16 +176,35 @@ def create_thinker(
         request_build_max_workers: threads that build requests; built in the loop when null.
         request_build_max_pending: requests that may wait to be built.
     """
-    refuse(MODEL)
+    from omni_models.qwen3_omni.thinker.stage import ThinkerSettings, build_thinker
+
+    return build_thinker(
+        ThinkerSettings(
+            model_path=model_path,
+            gpu_id=gpu_id,
+            fraction=process_total_gpu_memory_fraction or total_gpu_memory_fraction,
+            tp_rank=tp_rank,
+            tp_size=tp_size,
+            nccl_port=nccl_port,
+            overrides=server_args_overrides or {},
+            speech_enabled=speech_enabled,
+            talker_mm_hidden=talker_mm_hidden,
+            max_seq_len=max_seq_len,
+            encoder_mem_reserve=encoder_mem_reserve,
+            overlapped=enable_async_decode,
+        )
+    )
 
 
-def create_decode(model_path: str) -> NoReturn:
+def create_decode(model_path: str) -> Scheduler:
     """Turn token ids into text, never breaking a character.
 
     Args:
         model_path: local directory or hub id of the checkpoint.
     """
-    refuse(MODEL)
+    from omni_models.qwen3_omni.decode.stage import build_decode
+
+    return build_decode(model_path)
 
 
 def create_talker_ar(
@@ -235,15 +257,11 @@ def create_code2wav(
     dtype: str | None = None,
     stream_chunk_size: int = 10,
     initial_codec_chunk_frames: int = 1,
-    left_context_size: int = 25,
-    max_replay_rows: int = 8,
-    enable_output_overlap: bool = True,
     enable_cuda_graph: bool = False,
     talker_in_process: bool = False,
     codec_state_slots: int = 32,
     max_batch_size: int = 8,
-    max_batch_wait_ms: int = 0,
-) -> NoReturn:
+) -> Scheduler:
     """Turn frames of codec codes into sound.
 
     Args:
@@ -255,13 +273,23 @@ def create_code2wav(
         dtype: torch dtype; the checkpoint's when null.
         stream_chunk_size: frames decoded at once in steady state, the end of the ramp.
         initial_codec_chunk_frames: frames of the first chunk; chunks double from there.
-        left_context_size: frames of context when a stream cannot be decoded incrementally.
-        max_replay_rows: most streams decoded in one CUDA graph.
-        enable_output_overlap: copy sound to the host while the next chunk is decoded.
         enable_cuda_graph: capture decoding as CUDA graphs.
         talker_in_process: whether the talker shares this process.
         codec_state_slots: streams that may be open at once.
         max_batch_size: most streams decoded together.
-        max_batch_wait_ms: milliseconds a batch waits for company.
     """
-    refuse(MODEL)
+    from omni_models.qwen3_omni.code2wav.stage import Code2WavSettings, build_code2wav
+
+    return build_code2wav(
+        Code2WavSettings(
+            model_path=model_path,
+            gpu_id=gpu_id,
+            memory_fraction=process_total_gpu_memory_fraction or total_gpu_memory_fraction,
+            device=device,
+            dtype=dtype,
+            stream_chunk_size=stream_chunk_size,
+            initial_codec_chunk_frames=initial_codec_chunk_frames,
+            codec_state_slots=codec_state_slots,
+            max_batch_size=max_batch_size,
+        )
+    )

@@ -32,25 +32,31 @@ def no_channels() -> SchedulerIpcChannels:
 
 
 class HostReceiver(SchedulerRequestReceiver):
-    """Takes requests from the hosting stage; SGLang broadcasts them to the other ranks itself.
+    """Takes requests from the hosting stage.
 
-    A frozen dataclass of SGLang's, so the source of requests is bound once, after construction.
+    Every rank is hosted and gets the same messages in the same pass, so nothing is broadcast. A
+    frozen dataclass of SGLang's, so the source of requests is bound once, after construction.
     """
 
     __slots__ = ("_pull",)
-    _pull: Callable[[], list[object] | None]
+    _pull: Callable[[], list[object]]
 
-    def bind(self, pull: Callable[[], list[object] | None]) -> HostReceiver:
-        """Set what gives the messages since the last call; None on ranks that only follow."""
+    def bind(self, pull: Callable[[], list[object]]) -> HostReceiver:
+        """Set what gives the messages since the last call."""
         object.__setattr__(self, "_pull", pull)
         return self
 
-    def _pull_raw_reqs(self) -> list[object] | None:
+    def _pull_raw_reqs(self) -> list[object]:
         return self._pull()
+
+    def _broadcast_reqs_across_ranks(
+        self, recv_reqs: list[object], local_reqs: list[object] | None = None
+    ) -> list[object]:
+        return [*recv_reqs, *(local_reqs or ())]
 
 
 def host_receiver(
-    stock: SchedulerRequestReceiver, pull: Callable[[], list[object] | None]
+    stock: SchedulerRequestReceiver, pull: Callable[[], list[object]]
 ) -> HostReceiver:
     """Return a receiver like `stock` that takes its requests from `pull`."""
     values = {f.name: getattr(stock, f.name) for f in dataclasses.fields(stock)}

@@ -132,6 +132,11 @@ SEAMS: tuple[Seam, ...] = (
     ),
     Seam(f"{_PARTS}.request_receiver", "SchedulerRequestReceiver._pull_raw_reqs"),
     Seam(
+        f"{_PARTS}.request_receiver",
+        "SchedulerRequestReceiver._broadcast_reqs_across_ranks",
+        ("recv_reqs", "local_reqs"),
+    ),
+    Seam(
         f"{_PARTS}.output_streamer",
         "SchedulerOutputStreamer.stream_output",
         ("reqs", "return_logprob", "skip_req"),

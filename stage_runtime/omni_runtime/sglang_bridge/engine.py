@@ -15,10 +15,9 @@ from omni_runtime.sglang_bridge.kv_budget import KvBudget
 from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from omni_runtime.sglang_bridge.hosted_scheduler import Host, HostedScheduler
     from omni_runtime.sglang_bridge.row_sampler import LogitsEditor
+    from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
 _started: list[str] = []
 
@@ -54,7 +53,7 @@ class EnginePlan:
     overrides: Mapping[str, object]
     defaults: Mapping[str, object]
     model_stops: frozenset[int]
-    tokenizer: PreTrainedTokenizerBase | None = None
+    tokenizer: StopTexts | None = None
     budget: KvBudget | None = None
     editor: LogitsEditor | None = None
     tp_rank: int = 0

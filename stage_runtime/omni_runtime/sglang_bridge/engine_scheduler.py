@@ -7,7 +7,7 @@ What the tokens mean is the business of an `EngineProgram`.
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from omni_runtime.scheduler import (
     Inbox,
     InboxMessage,
     NewRequest,
+    Opened,
     Outbox,
     OutboxMessage,
     RequestError,
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import GenerationBatchResult
 
     from omni_runtime.sglang_bridge.hosted_scheduler import HostedScheduler
-
-# How long ranks that follow may wait in a collective before the leader shows a sign of life.
-FOLLOWER_TICK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +116,19 @@ class _Row:
 class EngineScheduler:
     """Implements `omni_runtime.scheduler.Scheduler` and `hosted_scheduler.Host`.
 
+    Every tensor-parallel rank runs one, with an inbox that gives the same messages in the same
+    pass; so whatever is decided here follows from messages alone.
+
     Args:
         program: what the stage makes of its engine.
-        ranks: tensor-parallel ranks of the engine.
-        rank: rank of this process; only rank 0 has an inbox that is read.
     """
 
-    def __init__(self, program: EngineProgram, *, ranks: int = 1, rank: int = 0) -> None:
+    def __init__(self, program: EngineProgram) -> None:
         self.inbox = Inbox()
         self.heartbeat = Heartbeat()
         self.hosted: HostedScheduler | None = None
         self.step = 0
         self._program = program
-        self._ranks, self._leads = ranks, rank == 0
         self._outbox: Outbox | None = None
         self._rows: dict[RequestKey, _Row] = {}
         self._by_id: dict[str, _Row] = {}
@@ -157,9 +155,9 @@ class EngineScheduler:
     # What a program may do
 
     def put(self, message: OutboxMessage) -> None:
-        """Put a message into the outbox; ranks that follow have none."""
-        if self._outbox is not None and self._leads:
-            self._outbox.put(message)
+        """Put a message into the outbox."""
+        assert self._outbox is not None, "nothing is put before the stage runs"
+        self._outbox.put(message)
 
     def knows(self, key: RequestKey) -> bool:
         """Open a request on its first sign of life; return False when it is over."""
@@ -174,7 +172,7 @@ class EngineScheduler:
         row = self._rows[key]
         row.request_id = self._ids.next()
         self._by_id[row.request_id] = row
-        self._commands.append(Submit(row.request_id, generation, secrets.randbits(63)))
+        self._commands.append(Submit(row.request_id, generation, _seed_of(key)))
         return row.request_id
 
     def end(self, key: RequestKey, verdict: OutboxMessage) -> None:
@@ -190,10 +188,8 @@ class EngineScheduler:
 
     # The engine's side (hosted_scheduler.Host)
 
-    def pull(self) -> list[object] | None:
+    def pull(self) -> list[object]:
         """Turn what came in the inbox into SGLang's messages."""
-        if not self._leads:
-            return None
         for message in self.inbox.drain():
             self._take(message)
         if self._stopped:
@@ -202,11 +198,7 @@ class EngineScheduler:
         return commands
 
     def wait(self, timeout_seconds: float | None) -> None:
-        """Sleep until a message comes; a leader wakes its followers now and then."""
-        if not self._leads:
-            return
-        if self._ranks > 1:
-            timeout_seconds = min(timeout_seconds or FOLLOWER_TICK_SECONDS, FOLLOWER_TICK_SECONDS)
+        """Sleep until a message comes."""
         self.inbox.wait(timeout_seconds)
 
     def may_run(self, req: Req) -> bool:
@@ -263,8 +255,8 @@ class EngineScheduler:
                     self.end(payload.key, RequestError(payload.key, failure_of(error)))
             case Chunks() | StreamDone():
                 self._program.take(message)
-            case Drain():
-                pass  # Rows never wait for company.
+            case Opened() | Drain():
+                pass  # Rows never wait for company, and a request begins with its first data.
 
     def _new_tokens(self, req: Req) -> NewTokens | None:
         row = self._by_id.get(req.rid)
@@ -295,3 +287,9 @@ class EngineScheduler:
             self._by_id.pop(row.request_id, None)
         self._program.drop(row.key)
         self.put(verdict)
+
+
+def _seed_of(key: RequestKey) -> int:
+    """Return a number that is the same on every rank and differs between requests."""
+    name = f"{key.gateway}/{key.request_id}/{key.epoch}".encode()
+    return int.from_bytes(hashlib.sha256(name).digest()[:7])

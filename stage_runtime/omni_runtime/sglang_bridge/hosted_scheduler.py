@@ -20,13 +20,13 @@ from sglang.srt.managers.scheduler_components.request_receiver import SchedulerR
 from sglang.srt.server_args import PortArgs, ServerArgs
 from sglang.utils import TypeBasedDispatcher
 from torch import nn
-from transformers import PreTrainedTokenizerBase
 
 from omni_runtime.sglang_bridge.channels import HostStreamer, host_receiver, no_channels
 from omni_runtime.sglang_bridge.generation import Cancel, Gate, Stop, Submit
 from omni_runtime.sglang_bridge.kv_budget import KvBudget, kv_budget
 from omni_runtime.sglang_bridge.request import generate_request
 from omni_runtime.sglang_bridge.row_sampler import BatchRow, LogitsEditor, RowSampler
+from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
 # A loop that is neither idle nor able to run looks again after this long.
 RETRY_SECONDS = 0.02
@@ -35,8 +35,8 @@ RETRY_SECONDS = 0.02
 class Host(Protocol):
     """What the scheduler asks of the stage that hosts it; always on the scheduler's thread."""
 
-    def pull(self) -> list[object] | None:
-        """Return messages since the last call; None on ranks that only follow."""
+    def pull(self) -> list[object]:
+        """Return messages since the last call."""
         ...
 
     def wait(self, timeout_seconds: float | None) -> None:
@@ -95,7 +95,7 @@ class HostedScheduler(Scheduler):
         host: Host,
         *,
         model_stops: frozenset[int],
-        tokenizer: PreTrainedTokenizerBase | None = None,
+        tokenizer: StopTexts | None = None,
         budget: KvBudget | None = None,
         editor: LogitsEditor | None = None,
     ) -> None:

@@ -8,16 +8,16 @@ import torch
 from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
 from sglang.srt.managers.schedule_batch import Modality, MultimodalDataItem, MultimodalInputs
 from sglang.srt.sampling.sampling_params import SamplingParams
-from transformers import PreTrainedTokenizerBase
 
 from omni_runtime.sglang_bridge.generation import Generation, Submit
 from omni_runtime.sglang_bridge.sampling import Sampling
+from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
 _MODALITY = {"image": Modality.IMAGE, "video": Modality.VIDEO, "audio": Modality.AUDIO}
 
 
 def generate_request(
-    submit: Submit, model_stops: frozenset[int], tokenizer: PreTrainedTokenizerBase | None
+    submit: Submit, model_stops: frozenset[int], tokenizer: StopTexts | None
 ) -> TokenizedGenerateReqInput:
     """Return SGLang's own form of a request.
 
@@ -43,7 +43,7 @@ def generate_request(
 
 
 def _sampling_params(
-    sampling: Sampling, model_stops: frozenset[int], tokenizer: PreTrainedTokenizerBase | None
+    sampling: Sampling, model_stops: frozenset[int], tokenizer: StopTexts | None
 ) -> SamplingParams:
     """Leave penalties and the seed out: `RowSampler` keeps them."""
     params = SamplingParams(

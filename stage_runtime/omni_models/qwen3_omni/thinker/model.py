@@ -16,15 +16,15 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from omni_models.qwen3_omni import moe_weights
-from omni_models.qwen3_omni.thinker.config import ARCHITECTURE
+from omni_models.qwen3_omni.segments import Ints
+from omni_models.qwen3_omni.thinker.media_rows import MediaRows
 
 
 class OmniThinker(nn.Module):
     """Text model with deepstack, whose media embeddings travel with each request.
 
     Attributes:
-        capture_layer: layer whose input is kept during prefill, None for none.
-        captured: that input for the tokens of the last prefill, [tokens, hidden].
+        media_rows: takes hidden rows of media positions; None where no talker wants them.
     """
 
     packed_modules_mapping = moe_weights.PACKED_MODULES
@@ -44,10 +44,12 @@ class OmniThinker(nn.Module):
         self.logits_processor = LogitsProcessor(config)
         levels = config.omni.thinker_config.vision_config.deepstack_visual_indexes
         self.deepstack_visual_indexes = list(levels)
-        self.model.deepstack_embed_to_decoder_layer = range(len(self.deepstack_visual_indexes))
+        self.model.deepstack_embed_to_decoder_layer = range(len(levels))
         self.use_deepstack = {Modality.IMAGE: True, Modality.VIDEO: True} if levels else {}
-        self.capture_layer: int | None = None
-        self.captured: torch.Tensor | None = None
+        self.media_rows: MediaRows | None = None
+        self._captured_layer = config.omni.talker_config.accept_hidden_layer
+        self._positions: dict[str, Ints] = {}
+        self._indices: Ints | None = None
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the embedding of text tokens."""
@@ -67,6 +69,19 @@ class OmniThinker(nn.Module):
     get_video_feature = get_image_feature
     get_audio_feature = get_image_feature
 
+    def prepare_for_forward(self, batch: ForwardBatch) -> None:
+        """SGLang's hook before every forward pass: see whether hidden rows are wanted of it."""
+        self._indices = None
+        if self.media_rows is None or batch.rids is None or not batch.forward_mode.is_extend():
+            return
+        ends = batch.seq_lens_cpu.tolist()
+        self._positions, self._indices = self.media_rows.plan(
+            batch.rids, batch.extend_prefix_lens_cpu, ends
+        )
+        if not len(self._indices):
+            self._indices = None
+            self.media_rows.skipped()
+
     @torch.no_grad()
     def forward(
         self,
@@ -78,8 +93,8 @@ class OmniThinker(nn.Module):
         """Return logits of the last position of every row."""
         if forward_batch.mrope_positions is not None:
             positions = forward_batch.mrope_positions
-        captures = self.capture_layer is not None and not forward_batch.forward_mode.is_decode()
-        self.model.layers_to_capture = [self.capture_layer] if captures else []
+        indices, self._indices = self._indices, None
+        self.model.layers_to_capture = [] if indices is None else [self._captured_layer]
         hidden = general_mm_embed_routine(
             input_ids=input_ids,
             forward_batch=forward_batch,
@@ -88,9 +103,10 @@ class OmniThinker(nn.Module):
             positions=positions,
             use_deepstack=self.use_deepstack,
         )
-        if captures:
-            hidden, layers = hidden
-            self.captured = layers[0]
+        if indices is not None and self.media_rows is not None:
+            hidden, (entering,) = hidden
+            rows = entering[torch.from_numpy(indices).to(entering.device)]
+            self.media_rows.captured(self._positions, rows)
         return self.logits_processor(input_ids, hidden, self.lm_head, forward_batch)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
@@ -103,5 +119,4 @@ def _name_of(name: str) -> str | None:
     return name.removeprefix("thinker.") if name.startswith(own) else None
 
 
-OmniThinker.__name__ = ARCHITECTURE
 EntryClass = OmniThinker
