@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 from grpc import aio
@@ -77,7 +76,7 @@ class Dialer:
         self._greeting = greeting
         self._wrap = wrap
         self._closing = asyncio.Event()
-        self._stream: ClientStream | None = None
+        self._connected = False
         self._broken_since = 0.0
         self._patience_seconds = session.options.reconnect_seconds
         self._attempt = 0
@@ -103,10 +102,8 @@ class Dialer:
 
     async def _say_goodbye(self, carrying: asyncio.Task[ServiceError | None]) -> None:
         """Let the other side see an end, not a break, if it is there to see it."""
-        if self._stream is None:
-            return
-        with suppress(StreamBroken):
-            await self._stream.finish()
+        if self._connected:
+            self._session.finish()
             await asyncio.wait((carrying,), timeout=_GOODBYE_SECONDS)
 
     async def _carry_on(self) -> ServiceError | None:
@@ -134,19 +131,20 @@ class Dialer:
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 peer = await self._greet(stream)
-            self._stream = stream
+            self._connected = True
             self._attempt = 0
             if peer.patience_seconds is not None:
                 self._patience_seconds = peer.patience_seconds
             await self._session.carry(self._wrap(stream) if self._wrap else stream, peer)
         except (ServiceError, StreamBroken, TimeoutError) as error:
             return error
+        else:
+            return StreamBroken("the peer closed the session")
         finally:
-            if self._stream is not None:
-                self._stream = None
+            if self._connected:
+                self._connected = False
                 self._broken_since = loop.time()
             call.cancel()
-        return StreamBroken("the peer ended the stream")
 
     async def _greet(self, stream: ByteStream) -> Peer:
         await stream.write(self._greeting.connect())

@@ -64,6 +64,13 @@ def encode_ack(owed: Owed, freed: Sequence[int]) -> bytes:
     return enclose(header)
 
 
+def encode_close() -> bytes:
+    """Close as an envelope."""
+    header = Header()
+    header.close.SetInParent()
+    return enclose(header)
+
+
 def decode_ack(ack: session_pb2.Ack) -> Acknowledgement:
     """What an Ack says."""
     rows = [(row.sequence, row.row) for row in ack.rows]

@@ -18,6 +18,10 @@ from omni_wire.identity import RequestKey
 TOMBSTONES = 10_000
 
 
+class EnvelopeMissing(Exception):
+    """One was lost or overtaken, which no stream does: another stream will bring it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owed:
     """Instruction: tell the sender this.
@@ -105,12 +109,12 @@ class ReceiverState:
         """Whether an envelope is new; False for one seen before a stream broke.
 
         Raises:
-            WireFormatError: one before it is missing.
+            EnvelopeMissing: one before it has not come.
         """
         if sequence <= self._received:
             return False
         if sequence != self._received + 1:
-            raise WireFormatError(f"sequence {sequence} after {self._received}")
+            raise EnvelopeMissing(f"envelope {sequence} after {self._received}")
         self._received = sequence
         return True
 

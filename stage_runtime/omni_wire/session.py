@@ -11,11 +11,13 @@ import secrets
 
 from omni_wire.decoder import parse_header
 from omni_wire.edge import Deliver, EdgeOptions
-from omni_wire.envelope import scan
-from omni_wire.handshake import Peer, decode_ack, encode_ack
+from omni_wire.envelope import Envelope, scan
+from omni_wire.handshake import Peer, decode_ack, encode_ack, encode_close
 from omni_wire.inbox import Inbox
 from omni_wire.outbox import OnStall, Outbox
-from omni_wire.streams import ByteStream
+from omni_wire.receiver_state import EnvelopeMissing
+from omni_wire.streams import ByteStream, StreamBroken
+from omni_wire.v1.session_pb2 import Header
 
 
 class Session:
@@ -28,26 +30,32 @@ class Session:
         self.outbox = Outbox(options, on_stall, self._wake.set)
         self.inbox = Inbox(options, deliver, self._owes)
         self._acknowledge_now = False
+        self._finishing = False
         self._timer: asyncio.TimerHandle | None = None
 
     async def carry(self, stream: ByteStream, peer: Peer) -> None:
-        """Exchange messages over a stream whose handshake is done, until the other side finishes.
+        """Exchange messages over a stream whose handshake is done, until the dialling side closes.
 
         Raises:
             StreamBroken: the stream is gone; another may carry the session on.
             ServiceError: the session cannot go on.
         """
         self.outbox.connected(peer)
-        tasks = {asyncio.create_task(self._read(stream)), asyncio.create_task(self._write(stream))}
+        reader = asyncio.create_task(self._read(stream))
+        writer = asyncio.create_task(self._write(stream))
+        tasks = {reader, writer}
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if writer.done():
+                writer.result()
+                # It has said Close; the other side ends the stream.
+                await asyncio.wait((reader,))
         finally:
             self.outbox.disconnected()
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
-        for task in done:
-            task.result()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        reader.result()
 
     async def _read(self, stream: ByteStream) -> None:
         max_header_bytes = self.options.max_header_bytes
@@ -56,17 +64,32 @@ class Session:
             header = parse_header(envelope.header)
             if header.HasField("ack"):
                 self.outbox.acknowledged(decode_ack(header.ack))
+            elif header.HasField("close"):
+                return
             else:
-                self.inbox.receive(header, len(envelope.header), envelope.payload)
+                self._receive(header, envelope)
+        raise StreamBroken("the peer ended the stream")
+
+    def _receive(self, header: Header, envelope: Envelope) -> None:
+        try:
+            self.inbox.receive(header, len(envelope.header), envelope.payload)
+        except EnvelopeMissing as error:
+            raise StreamBroken(str(error)) from error
 
     async def _write(self, stream: ByteStream) -> None:
-        while True:
+        while not self._finishing:
             data = self._next()
             if data is None:
                 self._wake.clear()
                 await self._wake.wait()
             else:
                 await stream.write(data)
+        await stream.write(encode_close())
+
+    def finish(self) -> None:
+        """Say Close on the stream that carries the session now; nothing more is sent."""
+        self._finishing = True
+        self._wake.set()
 
     def _next(self) -> bytes | None:
         if self._acknowledge_now:

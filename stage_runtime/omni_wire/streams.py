@@ -72,17 +72,6 @@ class ClientStream:
             await self._raise_status()
             raise StreamBroken("the call has ended") from None
 
-    async def finish(self) -> None:
-        """Say that nothing more comes."""
-        try:
-            await self._call.done_writing()
-        except (aio.AioRpcError, asyncio.InvalidStateError) as error:
-            raise StreamBroken("the call has ended") from error
-
-    def cancel(self) -> None:
-        """Give the stream up."""
-        self._call.cancel()
-
     async def _raise_status(self) -> None:
         """A stream that ended without an exception may still have ended badly."""
         code = await self._call.code()

@@ -69,6 +69,7 @@ class Header(_message.Message):
     ACCEPT_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
+    CLOSE_FIELD_NUMBER: _builtins.int
     OPEN_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     FRAME_FIELD_NUMBER: _builtins.int
@@ -84,8 +85,8 @@ class Header(_message.Message):
     SUBMIT_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Number of this envelope within its direction of the session, from 1; 0 for Connect, Accept and
-    Ack, which are never repeated.
+    """Number of this envelope within its direction of the session, from 1; 0 for Connect, Accept,
+    Ack and Close, which are never repeated.
     """
     payload_bytes: _builtins.int
     """Length of the whole payload, in bytes. When this envelope holds less, Part envelopes follow with
@@ -103,6 +104,8 @@ class Header(_message.Message):
     def ack(self) -> Global___Ack: ...
     @_builtins.property
     def part(self) -> Global___Part: ...
+    @_builtins.property
+    def close(self) -> Global___Close: ...
     @_builtins.property
     def open(self) -> _stage_pb2.Open: ...
     @_builtins.property
@@ -141,6 +144,7 @@ class Header(_message.Message):
         accept: Global___Accept | None = ...,
         ack: Global___Ack | None = ...,
         part: Global___Part | None = ...,
+        close: Global___Close | None = ...,
         open: _stage_pb2.Open | None = ...,
         payload: _stage_pb2.Payload | None = ...,
         frame: _stage_pb2.StepFrame | None = ...,
@@ -156,11 +160,11 @@ class Header(_message.Message):
         submit: _stage_pb2.Submit | None = ...,
         drain: _control_pb2.Drain | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "abort_ack", b"abort_ack", "accept", b"accept", "ack", b"ack", "body", b"body", "completed", b"completed", "connect", b"connect", "done", b"done", "drain", b"drain", "draining", b"draining", "error", b"error", "failed", b"failed", "frame", b"frame", "open", b"open", "part", b"part", "payload", b"payload", "ready", b"ready", "shared", b"shared", "stats", b"stats", "submit", b"submit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "abort_ack", b"abort_ack", "accept", b"accept", "ack", b"ack", "body", b"body", "close", b"close", "completed", b"completed", "connect", b"connect", "done", b"done", "drain", b"drain", "draining", b"draining", "error", b"error", "failed", b"failed", "frame", b"frame", "open", b"open", "part", b"part", "payload", b"payload", "ready", b"ready", "shared", b"shared", "stats", b"stats", "submit", b"submit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "abort_ack", b"abort_ack", "accept", b"accept", "ack", b"ack", "body", b"body", "completed", b"completed", "connect", b"connect", "done", b"done", "drain", b"drain", "draining", b"draining", "error", b"error", "failed", b"failed", "frame", b"frame", "open", b"open", "part", b"part", "payload", b"payload", "payload_bytes", b"payload_bytes", "ready", b"ready", "sequence", b"sequence", "shared", b"shared", "stats", b"stats", "submit", b"submit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "abort_ack", b"abort_ack", "accept", b"accept", "ack", b"ack", "body", b"body", "close", b"close", "completed", b"completed", "connect", b"connect", "done", b"done", "drain", b"drain", "draining", b"draining", "error", b"error", "failed", b"failed", "frame", b"frame", "open", b"open", "part", b"part", "payload", b"payload", "payload_bytes", b"payload_bytes", "ready", b"ready", "sequence", b"sequence", "shared", b"shared", "stats", b"stats", "submit", b"submit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["connect", "accept", "ack", "part", "open", "payload", "frame", "done", "error", "abort", "completed", "failed", "abort_ack", "ready", "stats", "draining", "submit", "drain"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["connect", "accept", "ack", "part", "close", "open", "payload", "frame", "done", "error", "abort", "completed", "failed", "abort_ack", "ready", "stats", "draining", "submit", "drain"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -417,6 +421,23 @@ class ReleasedRow(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleasedRow: _TypeAlias = ReleasedRow  # noqa: Y015
+
+@_typing.final
+class Close(_message.Message):
+    """Last message of a dialling side that ends the session. A stream that ends without it is broken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Close: _TypeAlias = Close  # noqa: Y015
 
 @_typing.final
 class Part(_message.Message):
