@@ -16,6 +16,7 @@ from safetensors import safe_open
 from torch import nn
 
 from omni_config.errors import OmniError
+from omni_models.qwen3_omni.snapshot import checkpoint_path
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -41,15 +42,12 @@ class CheckpointFolder:
 
     @classmethod
     def open(cls, model_path: str) -> CheckpointFolder:
-        """Return the checkpoint at a local path, or of a hub id (`org/name`, `org/name@revision`),
-        which is downloaded unless it is in the cache.
+        """Return the checkpoint that `checkpoint_path` finds.
 
         Raises:
             IncompleteCheckpoint: the folder has no configuration.
         """
-        path = Path(model_path).expanduser()
-        if not path.is_dir():
-            path = _download(model_path)
+        path = checkpoint_path(model_path)
         try:
             config = json.loads((path / "config.json").read_text(encoding="utf-8"))
         except OSError as error:
@@ -130,10 +128,3 @@ def _opened(file: Path) -> Any:  # noqa: ANN401
     if not file.is_file():
         raise IncompleteCheckpoint(f"{file} is missing")
     return safe_open(file, "pt")
-
-
-def _download(model_path: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    repository, _, revision = model_path.partition("@")
-    return Path(snapshot_download(repository, revision=revision or None))

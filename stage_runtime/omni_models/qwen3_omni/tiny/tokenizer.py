@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from omni_models.qwen3_omni.decode.vocabulary import byte_alphabet
+
 BASE_SIZE = 1024
 """Pieces of the vocabulary before the special tokens."""
 
@@ -127,18 +129,6 @@ def tiny_vocabulary() -> Vocabulary:
     pieces |= dict.fromkeys(itertools.islice(_invented(), 2 * BASE_SIZE))
     kept = itertools.islice(pieces, BASE_SIZE)
     return Vocabulary({piece: index for index, piece in enumerate(kept)}, tuple(merges))
-
-
-def byte_alphabet() -> dict[int, str]:
-    """Return the printable character that stands for each byte in byte-level BPE files.
-
-    Printable bytes stand for themselves; the others take the characters from U+0100 on, in order.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = (byte for byte in range(256) if byte not in printable)
-    return {byte: chr(byte) for byte in printable} | {
-        byte: chr(0x100 + position) for position, byte in enumerate(others)
-    }
 
 
 def _joined(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:

@@ -46,7 +46,10 @@ class Talker:
             begin = self.sent.get(name, 0)
             codes[row, :count] = CODES["abcd".index(name), begin : begin + count]
             self.sent[name] = begin + count
-        columns: dict[str, Any] = {"codes": codes, "frames": np.array(list(counts.values()), np.int32)}
+        columns: dict[str, Any] = {
+            "codes": codes,
+            "frames": np.array(list(counts.values()), np.int32),
+        }
         rows = tuple(Row(key(name), 0) for name in counts)
         return Chunks(
             "talker_ar", StepFrame("talker_ar", 0, rows, columns), tuple(range(len(rows)))

@@ -1,0 +1,1 @@
+"""From token ids to text, as they come."""
