@@ -160,7 +160,8 @@ def _plain(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
         target = definitions[schema["$ref"].removeprefix("#/$defs/")]
         # What stands beside a reference (description, default) speaks of this use of it.
         schema = target | {key: value for key, value in schema.items() if key != "$ref"}
-    if "anyOf" in schema:
+    optional = "anyOf" in schema
+    if optional:
         schema = _without_null(schema, definitions)
     result = {key: value for key, value in schema.items() if key not in _DROPPED}
     _map_values(schema, result, definitions)
@@ -176,6 +177,9 @@ def _plain(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
         result["maxProperties"] = _MAX_PROPERTIES
     _set_bounds(result)
     _set_default(result)
+    if optional:
+        # Absent says something here, so nothing may be filled in.
+        result.pop("default", None)
     return _ordered(result)
 
 
@@ -205,14 +209,14 @@ def _set_bounds(schema: Schema) -> None:
 
 
 def _set_default(schema: Schema) -> None:
-    """Keep defaults of scalars; a group that holds any gets an empty one, so that they apply."""
+    """Keep defaults of scalars; a group gets those of its fields, written out.
+
+    The API server checks a default against the group's rules before it fills in nested ones.
+    """
     if schema.get("type") == "object" and "properties" in schema:
-        schema.pop("default", None)
-        holds = any("default" in one for one in schema["properties"].values())
-        if holds and not schema.get("required"):
-            schema["default"] = {}
-        return
-    if schema.get("default") in (None, [], {}):
+        fields = schema["properties"].items()
+        schema["default"] = {name: one["default"] for name, one in fields if "default" in one}
+    if schema.get("default") in (None, [], {}) or schema.get("required"):
         schema.pop("default", None)
 
 

@@ -20,7 +20,7 @@ from omni_operator.api.base import (
 
 Percent = Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9])%$")]
 CountOrPercent = Annotated[
-    Annotated[int, Field(ge=0)] | Percent, WithJsonSchema({INT_OR_STRING: True})
+    Annotated[int, Field(ge=0)] | Percent, WithJsonSchema({INT_OR_STRING: True, "maxLength": 4})
 ]
 """Pods, as a number or as a percentage of the wanted ones."""
 

@@ -1,38 +1,13 @@
-"""What a plan may ask for: a closed union, one class per reaction of the executor."""
+"""What a step of a rollout may ask for: a closed union, in words of pods and revisions.
+
+`decision` turns these into writes of Kubernetes objects.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from omni_operator.plan.observed import KnownRevision
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """Apply a manifest, taking over its fields from whoever changed them.
-
-    Attributes:
-        drifted: fields that differ from the live object; empty when it does not exist or is to be
-            changed on purpose.
-    """
-
-    manifest: dict[str, Any]
-    drifted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete an object that nothing needs any more; only the very object that was seen.
-
-    Attributes:
-        kind: API version and kind.
-    """
-
-    kind: tuple[str, str]
-    name: str
-    uid: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +71,3 @@ class Wait:
 
 
 RolloutAction = Scale | DeleteRevision | Drain | CancelDrain | SetReadinessGate | SetRoutes | Wait
-Action = Apply | Delete | RolloutAction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from omni_operator.plan.goal import UNSCHEDULABLE_SECONDS, Goal, ShapeGoal
-from omni_operator.plan.observed import KnownRevision, Observed, PodState, Workload
+from omni_operator.plan.observed import KnownRevision, ObservedFleet, PodState, Workload
 from omni_operator.plan.paths import Paths, ShapeRevision
 
 
@@ -20,7 +20,7 @@ class Fleet:
     def __init__(
         self,
         goal: Goal,
-        observed: Observed,
+        observed: ObservedFleet,
         revisions: tuple[KnownRevision, ...],
         now: float,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from omni_operator.plan.observed import Observed
+from omni_operator.plan.observed import ObservedFleet
 from omni_operator.plan.policy import StepLimits
 
 UNSCHEDULABLE_SECONDS = 10.0
@@ -67,7 +67,7 @@ class Goal:
         return {one.shape: one for one in self.shapes}
 
 
-def frozen(goal: Goal, observed: Observed) -> Goal:
+def frozen(goal: Goal, observed: ObservedFleet) -> Goal:
     """Return the goal of a paused rollout: the revisions that run, and nothing else.
 
     A shape of which one revision has pods may still be scaled; a shape in the middle of a change,

@@ -92,7 +92,7 @@ class KnownRevision:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedFleet:
     """Everything a rollout looks at.
 
     Attributes:

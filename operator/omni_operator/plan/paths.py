@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from omni_operator.plan.observed import KnownRevision, Observed
+from omni_operator.plan.observed import KnownRevision, ObservedFleet
 
 ShapeRevision = tuple[str, str]
 """A pod shape and its revision."""
@@ -25,7 +25,7 @@ class Paths:
     serving: Counter[ShapeRevision] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, observed: Observed, revisions: Iterable[KnownRevision]) -> Paths:
+    def of(cls, observed: ObservedFleet, revisions: Iterable[KnownRevision]) -> Paths:
         """Return the paths of what is observed."""
         serving = Counter(
             (workload.shape, workload.revision) for workload, pod in observed.pods() if pod.serves

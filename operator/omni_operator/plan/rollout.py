@@ -22,14 +22,14 @@ from omni_operator.plan.actions import (
 )
 from omni_operator.plan.fleet import Fleet
 from omni_operator.plan.goal import Goal, frozen
-from omni_operator.plan.observed import KnownRevision, Observed, PodState, Workload
+from omni_operator.plan.observed import KnownRevision, ObservedFleet, PodState, Workload
 from omni_operator.plan.paths import Paths
 from omni_operator.plan.progress import next_look
 from omni_operator.plan.removal import removals
 from omni_operator.plan.starts import starts
 
 
-def decide(goal: Goal, observed: Observed, now: float) -> tuple[RolloutAction, ...]:
+def decide(goal: Goal, observed: ObservedFleet, now: float) -> tuple[RolloutAction, ...]:
     """Return the actions of this step; none when everything is as wanted.
 
     Args:
@@ -55,7 +55,7 @@ def decide(goal: Goal, observed: Observed, now: float) -> tuple[RolloutAction, .
     )
 
 
-def known_revisions(goal: Goal, observed: Observed, now: float) -> tuple[KnownRevision, ...]:
+def known_revisions(goal: Goal, observed: ObservedFleet, now: float) -> tuple[KnownRevision, ...]:
     """Return the revisions that requests may be pinned to, oldest first, the wanted one last.
 
     One that lost all pods of some shape can never serve again and is forgotten.
@@ -80,13 +80,13 @@ def known_revisions(goal: Goal, observed: Observed, now: float) -> tuple[KnownRe
     )
 
 
-def _routes(observed: Observed, revisions: tuple[KnownRevision, ...]) -> Iterator[SetRoutes]:
+def _routes(observed: ObservedFleet, revisions: tuple[KnownRevision, ...]) -> Iterator[SetRoutes]:
     if revisions != observed.revisions:
         yield SetRoutes(revisions)
 
 
 def _gates(
-    observed: Observed, drains: dict[str, str], cancelled: set[str]
+    observed: ObservedFleet, drains: dict[str, str], cancelled: set[str]
 ) -> Iterator[SetReadinessGate]:
     for _, pod in observed.pods():
         if pod.terminating:

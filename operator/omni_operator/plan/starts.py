@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from omni_operator.plan.fleet import Fleet
 from omni_operator.plan.goal import Goal, ShapeGoal
-from omni_operator.plan.observed import Observed, Workload
+from omni_operator.plan.observed import ObservedFleet, Workload
 from omni_operator.plan.paths import ShapeRevision
 
 
@@ -57,7 +57,7 @@ class _Room:
         return count
 
 
-def gpu_budget(goal: Goal, observed: Observed) -> int:
+def gpu_budget(goal: Goal, observed: ObservedFleet) -> int:
     """Return the whole GPUs that a surge-free rollout may hold; a shared claim counts once.
 
     It is what the wanted pods need, at the size of the old ones where those are larger: a rollout
