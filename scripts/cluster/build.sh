@@ -58,10 +58,11 @@ write_kubernetes_module() {
 }
 
 build_node_program() { # NAME
-  local stamp=k8s.io/component-base/version
+  local stamp=k8s.io/component-base/version minor=${kubernetes#*.}
+  minor=${minor%%.*}
   write_kubernetes_module
   go build -trimpath -o "$directory/$1" -ldflags "-s -w -X $stamp.gitVersion=v$kubernetes \
-    -X $stamp.gitMajor=1 -X $stamp.gitMinor=${kubernetes#1.} -X $stamp.gitTreeState=clean" \
+    -X $stamp.gitMajor=1 -X $stamp.gitMinor=$minor -X $stamp.gitTreeState=clean" \
     "k8s.io/kubernetes/cmd/$1"
 }
 
