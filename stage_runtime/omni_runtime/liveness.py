@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from omni_runtime.logging import EventLogger
 from omni_runtime.scheduler import Scheduler
 from omni_wire.server import WireServer
+from omni_wire.supervision import notify_stuck
 
 logger = EventLogger(__name__)
 
@@ -47,3 +48,5 @@ async def keep_liveness(
             logger.warning("a scheduler is stuck" if alive else "schedulers move again")
             alive = moving
             await server.set_serving(LIVENESS, alive)
+        if not alive:
+            notify_stuck()

@@ -21,6 +21,7 @@ READY = "READY"
 STATUS = "STATUS"
 ADDRESS = "ADDRESS"
 STOPPING = "STOPPING"
+STUCK = "STUCK"
 
 _PR_SET_PDEATHSIG = 1
 _ORPHANED = 70
@@ -62,6 +63,11 @@ def notify_address(address: str) -> None:
 def notify_stopping() -> None:
     """Say that no new work is accepted."""
     _notify(f"{STOPPING}=1")
+
+
+def notify_stuck() -> None:
+    """Say that this process will not recover by itself, though it still runs."""
+    _notify(f"{STUCK}=1")
 
 
 def _notify(line: str) -> None:

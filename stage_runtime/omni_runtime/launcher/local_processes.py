@@ -124,7 +124,7 @@ def _group(
     argv = [*wiring.programs.group, *_shared_arguments(runtime, wiring)]
     argv += ["--group", group.name, "--listen", launch.address]
     argv += ["--gateway", wiring.gateway_address]
-    return LocalProcess(_role(runtime, group), Command(argv, environment))
+    return LocalProcess(role_of(runtime, group), Command(argv, environment))
 
 
 def _shared_arguments(runtime: PipelineRuntime, wiring: Wiring) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _shared_arguments(runtime: PipelineRuntime, wiring: Wiring) -> Iterator[str]
         yield from ("--pipelines", module)
 
 
-def _role(runtime: PipelineRuntime, group: ProcessGroup) -> Role:
+def role_of(runtime: PipelineRuntime, group: ProcessGroup) -> Role:
     if group.tensor_parallel:
         ranks = runtime.process_plan.tp_processes[group.stage_names[0]]
         return Role(group.name, takes_down=_without(ranks, group.name), stop_rank=_GROUP_RANK)

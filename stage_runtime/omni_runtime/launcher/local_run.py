@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from omni_config.errors import OmniError
@@ -22,8 +22,10 @@ from omni_runtime.launcher.supervision_events import (
     Event,
     Exited,
     Finish,
+    GotStuck,
     Instruction,
     MadeProgress,
+    Phase,
     Say,
     Send,
     SetTimer,
@@ -65,7 +67,23 @@ class LocalRun:
         self._addresses: list[str] = []
         self._began = time.monotonic()
         self._exit_code: int | None = None
+        self._stop_asked = False
         self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def phases(self) -> Mapping[str, Phase]:
+        """Where each process is."""
+        return self._supervisor.phases
+
+    def request_stop(self) -> None:
+        """Ask for a stop, as a signal does: again to hurry."""
+        self._stop_asked = True
+        self._events.put_nowait(StopRequested())
+
+    def request_drain(self) -> None:
+        """Ask for a stop unless one is under way: asking twice does not hurry it."""
+        if not self._stop_asked:
+            self.request_stop()
 
     async def run(self) -> int:
         """Start everything, keep it running until it is told to stop, return the exit code.
@@ -94,7 +112,7 @@ class LocalRun:
     def _stop_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in _STOP_SIGNALS:
-            loop.add_signal_handler(number, self._events.put_nowait, StopRequested())
+            loop.add_signal_handler(number, self.request_stop)
         try:
             yield
         finally:
@@ -183,6 +201,8 @@ class LocalRun:
             case supervision.STATUS:
                 slot.status = notice.value
                 await self._events.put(MadeProgress(name))
+            case supervision.STUCK:
+                await self._events.put(GotStuck(name))
             case supervision.ADDRESS if notice.value not in self._addresses:
                 self._addresses.append(notice.value)
 

@@ -14,6 +14,7 @@ class Role:
         takes_down: processes that cannot go on without it and restart with it.
         stop_rank: processes of the lowest rank stop first.
         drains: it may finish requests before it stops.
+        restarts: it is started again when it ends; else the run ends with it.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Role:
     takes_down: tuple[str, ...] = ()
     stop_rank: int = 2
     drains: bool = False
+    restarts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,13 @@ class MadeProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class GotStuck:
+    """A process said of itself that it will not recover."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
     """A process ended.
 
@@ -94,7 +101,7 @@ class StopRequested:
     cause: str | None = None
 
 
-Event = Begun | BecameReady | MadeProgress | Exited | TimerFired | StopRequested
+Event = Begun | BecameReady | MadeProgress | GotStuck | Exited | TimerFired | StopRequested
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from omni_runtime.launcher.supervision_events import (
     Event,
     Exited,
     Finish,
+    GotStuck,
     Instruction,
     MadeProgress,
     Phase,
@@ -81,6 +82,8 @@ class Supervisor:
                 yield from self._ready(self._processes[name], now)
             case MadeProgress(name):
                 self._processes[name].progress_at = now
+            case GotStuck(name):
+                yield from self._stuck(self._processes[name])
             case Exited(name, code):
                 yield from self._exited(self._processes[name], code, now)
             case TimerFired(timer):
@@ -131,6 +134,11 @@ class Supervisor:
         yield Say(process.role.name, f"no progress for {self._patience.start:g} s; killing it")
         yield from self._kill(process)
 
+    def _stuck(self, process: _Process) -> Iterator[Instruction]:
+        if process.alive:
+            yield Say(process.role.name, "is stuck; killing it")
+            yield from self._kill(process)
+
     # Ending and restarting
 
     def _exited(self, process: _Process, code: int, now: float) -> Iterator[Instruction]:
@@ -151,6 +159,10 @@ class Supervisor:
         if not process.was_ready:
             process.phase = Phase.ENDED
             yield from self._stop_requested(f"{name} failed to start")
+            return
+        if not process.role.restarts:
+            process.phase = Phase.ENDED
+            yield from self._stop_requested(f"{name} ended")
             return
         in_a_row = starting or now - process.ready_at < self._patience.stable
         process.failures = process.failures + 1 if in_a_row else 1
@@ -263,9 +275,9 @@ class Supervisor:
     def _signal(
         self, process: _Process, sent: signal.Signals, seconds: float
     ) -> Iterator[Instruction]:
-        # A start that is killed for its silence has failed: it was not told to stop.
-        stalled = sent is signal.SIGKILL and process.phase is Phase.STARTING and not self._stops
-        if not stalled:
+        # One that is killed for its silence has failed by itself: it was not told to stop.
+        failed = sent is signal.SIGKILL and process.phase is not Phase.STOPPING and not self._stops
+        if not failed:
             process.phase = Phase.STOPPING
         process.signals.append(sent)
         yield Send(process.role.name, sent)

@@ -17,6 +17,7 @@ from omni_runtime.launcher.supervision_events import (
     Event,
     Exited,
     Finish,
+    GotStuck,
     Instruction,
     MadeProgress,
     Phase,
@@ -178,6 +179,15 @@ def test_a_restart_that_fails_is_tried_again() -> None:
     assert run.finished is None
 
 
+def test_a_process_that_is_not_restarted_ends_the_run() -> None:
+    run = Run((GATEWAY, Role("encoder", restarts=False)))
+    run.all_ready()
+    run.happens(Exited("encoder", -SIGKILL))
+    assert run.sent == [("gateway", SIGTERM)]
+    run.happens(Exited("gateway", 0))
+    assert run.finished == 1
+
+
 def test_all_ranks_of_a_stage_restart_together() -> None:
     run = Run((GATEWAY, *RANKS))
     run.all_ready()
@@ -248,6 +258,16 @@ def test_a_start_without_progress_is_killed_and_counts_as_failed() -> None:
     assert run.sent == [("encoder", SIGKILL)]
     run.happens(Exited("encoder", -SIGKILL), Exited("gateway", 0))
     assert run.finished == 1
+
+
+def test_a_process_that_is_stuck_is_killed_and_restarted() -> None:
+    run = Run((GATEWAY, Role("encoder")))
+    run.all_ready()
+    run.happens(GotStuck("encoder"), GotStuck("encoder"))
+    assert run.sent == [("encoder", SIGKILL)]
+    run.happens(Exited("encoder", -SIGKILL))
+    run.passes(1)
+    assert run.started == ["encoder"]
 
 
 def test_a_stop_drains_the_gateway_first_then_followers_then_the_rest() -> None:

@@ -1,0 +1,1 @@
+"""The process of a stage container: starts its process groups and answers Kubernetes' probes."""
