@@ -224,7 +224,7 @@ def create_talker_ar(
     codec_coalesce_frames: int = 10,
     codec_coalesce_early_frames: int = 10,
     codec_coalesce_first_frames: int = 0,
-) -> NoReturn:
+) -> Scheduler:
     """Turn the growing text into frames of codec codes.
 
     Args:
@@ -244,7 +244,25 @@ def create_talker_ar(
         codec_coalesce_early_frames: frames at the beginning that are sent one by one.
         codec_coalesce_first_frames: frames held back for the very first message; 0 holds none.
     """
-    refuse(MODEL)
+    from omni_models.qwen3_omni.talker.program import Pacing
+    from omni_models.qwen3_omni.talker.stage import TalkerSettings, build_talker
+
+    return build_talker(
+        TalkerSettings(
+            model_path=model_path,
+            gpu_id=gpu_id,
+            fraction=process_total_gpu_memory_fraction or total_gpu_memory_fraction,
+            overrides=server_args_overrides or {},
+            max_running_requests=max_running_requests,
+            max_seq_len=max_seq_len,
+            pacing=Pacing(
+                start_tokens=partial_start_min_chunks if enable_partial_start else None,
+                first_frames=codec_coalesce_first_frames,
+                early_frames=codec_coalesce_early_frames,
+                frames=codec_coalesce_frames,
+            ),
+        )
+    )
 
 
 def create_code2wav(

@@ -10,7 +10,7 @@ from sglang.srt.layers.moe.fused_moe_triton import FusedMoE
 from sglang.srt.model_loader.weight_utils import default_weight_loader
 from torch import nn
 
-from omni_config.errors import OmniError
+from omni_models.qwen3_omni.checkpoint_folder import IncompleteCheckpoint
 
 PACKED_MODULES: Mapping[str, list[str]] = {
     "qkv_proj": ["q_proj", "k_proj", "v_proj"],
@@ -23,10 +23,6 @@ _STACKED = (
     ("gate_up_proj", "gate_proj", 0),
     ("gate_up_proj", "up_proj", 1),
 )
-
-
-class IncompleteCheckpoint(OmniError):
-    """The checkpoint lacks weights of a stage, or holds some that fit no parameter."""
 
 
 def load(

@@ -7,7 +7,6 @@ What the tokens mean is the business of an `EngineProgram`.
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,15 @@ from omni_runtime.scheduler import (
     StepOutput,
 )
 from omni_runtime.sglang_bridge.finish import Finish, refusal_of
-from omni_runtime.sglang_bridge.generation import Cancel, Gate, Generation, RequestIds, Stop, Submit
+from omni_runtime.sglang_bridge.generation import (
+    Cancel,
+    Gate,
+    Generation,
+    RequestIds,
+    Stop,
+    Submit,
+    seed_of,
+)
 from omni_runtime.simple_scheduler import failure_of
 from omni_runtime.tombstones import Tombstones
 from omni_wire.identity import RequestKey
@@ -172,7 +179,7 @@ class EngineScheduler:
         row = self._rows[key]
         row.request_id = self._ids.next()
         self._by_id[row.request_id] = row
-        self._commands.append(Submit(row.request_id, generation, _seed_of(key)))
+        self._commands.append(Submit(row.request_id, generation, seed_of(key)))
         return row.request_id
 
     def end(self, key: RequestKey, verdict: OutboxMessage) -> None:
@@ -287,9 +294,3 @@ class EngineScheduler:
             self._by_id.pop(row.request_id, None)
         self._program.drop(row.key)
         self.put(verdict)
-
-
-def _seed_of(key: RequestKey) -> int:
-    """Return a number that is the same on every rank and differs between requests."""
-    name = f"{key.gateway}/{key.request_id}/{key.epoch}".encode()
-    return int.from_bytes(hashlib.sha256(name).digest()[:7])

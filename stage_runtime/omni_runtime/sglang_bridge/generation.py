@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from omni_runtime.sglang_bridge.sampling import Sampling
+from omni_wire.identity import RequestKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +92,9 @@ class RequestIds:
     def next(self) -> str:
         """Return a new id."""
         return f"{next(self._numbers):016x}"
+
+
+def seed_of(key: RequestKey) -> int:
+    """Return a number that is the same on every rank and differs between requests."""
+    name = f"{key.gateway}/{key.request_id}/{key.epoch}".encode()
+    return int.from_bytes(hashlib.sha256(name).digest()[:7])

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from omni_models.qwen3_omni.media_blocks import MediaLayout
 from omni_models.qwen3_omni.segments import Roles
+from omni_models.qwen3_omni.snapshot import checkpoint_path
 from omni_models.qwen3_omni.thinker.media_rows import MediaRows, MediaRowStore
 from omni_models.qwen3_omni.thinker.program import ThinkerFacts, ThinkerProgram
 from omni_runtime.engine_budget import take_kv_cache_bytes
@@ -55,13 +56,14 @@ def build_thinker(settings: ThinkerSettings) -> EngineScheduler:
         NoKvHeadroom: the stage's share of its GPU leaves nothing for the KV cache.
         IncompleteCheckpoint: weights are missing.
     """
-    whole = AutoConfig.from_pretrained(settings.model_path)
+    path = str(checkpoint_path(settings.model_path))
+    whole = AutoConfig.from_pretrained(path)
     captures = settings.speech_enabled and settings.talker_mm_hidden == "hf"
     program = ThinkerProgram(
         facts_of(whole), settings.speech_enabled, MediaRows() if captures else None
     )
     scheduler = EngineScheduler(program)
-    hosted = start_engine(_plan(settings, whole, captures), scheduler)
+    hosted = start_engine(_plan(settings, path, whole, captures), scheduler)
     scheduler.hosted = hosted
     if program.media_rows is not None:
         hosted.model.media_rows = program.media_rows
@@ -77,7 +79,9 @@ def facts_of(whole: PretrainedConfig) -> ThinkerFacts:
     return ThinkerFacts(layout, Roles.of(whole), thinker.text_config.vocab_size)
 
 
-def _plan(settings: ThinkerSettings, whole: PretrainedConfig, captures: bool) -> EnginePlan:
+def _plan(
+    settings: ThinkerSettings, path: str, whole: PretrainedConfig, captures: bool
+) -> EnginePlan:
     defaults: dict[str, object] = {}
     if captures:
         # A replayed graph would not hand out the rows that enter a layer.
@@ -88,14 +92,14 @@ def _plan(settings: ThinkerSettings, whole: PretrainedConfig, captures: bool) ->
         defaults["context_length"] = settings.max_seq_len
     return EnginePlan(
         stage="thinker",
-        model_path=settings.model_path,
+        model_path=path,
         models=MODELS,
         config_parser=PARSER,
         gpu_id=settings.gpu_id,
         overrides=settings.overrides,
         defaults=defaults,
         model_stops=frozenset({whole.im_end_token_id}),
-        tokenizer=StopTexts(AutoTokenizer.from_pretrained(settings.model_path)),
+        tokenizer=StopTexts(AutoTokenizer.from_pretrained(path)),
         budget=budget_of(
             take_kv_cache_bytes(),
             settings.fraction,
