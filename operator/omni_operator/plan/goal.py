@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from omni_operator.plan.observed import ObservedFleet
@@ -51,6 +52,7 @@ class Goal:
         history_limit: revisions without pods kept per pod shape.
         left_alone: shapes that no pod is started or stopped of.
         progress_deadline: seconds without progress after which the rollout counts as stalled.
+        groups: pod shape of every process group, as gateways name groups.
     """
 
     revision: str
@@ -60,6 +62,7 @@ class Goal:
     history_limit: int = 3
     progress_deadline: float = 1800.0
     left_alone: frozenset[str] = frozenset()
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def by_shape(self) -> dict[str, ShapeGoal]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,14 @@ class KnownRevision:
         shapes: revision of every pod shape.
         created: Unix seconds at which it was wanted last.
         served: whether a complete path of it was ever routable.
+        groups: pod shape of every process group, as gateways name groups.
     """
 
     name: str
     shapes: Mapping[str, str]
     created: float
     served: bool = False
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

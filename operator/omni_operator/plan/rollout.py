@@ -55,13 +55,21 @@ def decide(goal: Goal, observed: ObservedFleet, now: float) -> tuple[RolloutActi
     )
 
 
+def readiness_steps(observed: ObservedFleet) -> tuple[SetReadinessGate, ...]:
+    """Return only what keeps routable pods ready, for an object that cannot be carried out."""
+    return tuple(_gates(observed, {}, set()))
+
+
 def known_revisions(goal: Goal, observed: ObservedFleet, now: float) -> tuple[KnownRevision, ...]:
     """Return the revisions that requests may be pinned to, oldest first, the wanted one last.
 
     One that lost all pods of some shape can never serve again and is forgotten.
     """
     wanted = KnownRevision(
-        goal.revision, {one.shape: one.revision for one in goal.shapes}, created=now
+        goal.revision,
+        {one.shape: one.revision for one in goal.shapes},
+        created=now,
+        groups=goal.groups,
     )
     alive = {(one.shape, one.revision) for one in observed.workloads if one.replicas or one.living}
     kept: list[KnownRevision] = []
