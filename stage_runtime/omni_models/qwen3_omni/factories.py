@@ -6,13 +6,14 @@ that runs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from omni_models.plan_only import refuse
 
 if TYPE_CHECKING:
     from omni_runtime.scheduler import Scheduler
+    from omni_wire.messages import Payload
 
 MODEL = "Qwen3-Omni"
 
@@ -63,7 +64,7 @@ def create_image_encoder(
     max_batch_wait_ms: int = 0,
     cache_entries: int = 64,
     cache_bytes: int = 4 << 30,
-) -> NoReturn:
+) -> Scheduler:
     """Encode pictures and video frames.
 
     Args:
@@ -78,7 +79,21 @@ def create_image_encoder(
         cache_entries: most media items whose embeddings are kept.
         cache_bytes: most bytes of embeddings kept.
     """
-    refuse(MODEL)
+    from omni_models.qwen3_omni.encoders.stage import EncoderSettings, build_image_encoder
+
+    return build_image_encoder(
+        EncoderSettings(
+            model_path=model_path,
+            gpu_id=gpu_id,
+            memory_fraction=process_total_gpu_memory_fraction or total_gpu_memory_fraction,
+            device=device,
+            dtype=dtype,
+            max_batch_size=max_batch_size,
+            max_batch_wait_ms=max_batch_wait_ms,
+            cache_entries=cache_entries,
+            cache_bytes=cache_bytes,
+        )
+    )
 
 
 def create_audio_encoder(
@@ -94,7 +109,7 @@ def create_audio_encoder(
     max_batch_wait_ms: int = 0,
     cache_entries: int = 64,
     cache_bytes: int = 4 << 30,
-) -> NoReturn:
+) -> Scheduler:
     """Encode sound.
 
     Args:
@@ -110,21 +125,35 @@ def create_audio_encoder(
         cache_entries: most media items whose embeddings are kept.
         cache_bytes: most bytes of embeddings kept.
     """
-    refuse(MODEL)
+    from omni_models.qwen3_omni.encoders.stage import EncoderSettings, build_audio_encoder
+
+    return build_audio_encoder(
+        EncoderSettings(
+            model_path=model_path,
+            gpu_id=gpu_id,
+            memory_fraction=process_total_gpu_memory_fraction or total_gpu_memory_fraction,
+            device=device,
+            dtype=dtype,
+            max_batch_size=max_batch_size,
+            max_batch_wait_ms=max_batch_wait_ms,
+            cache_entries=cache_entries,
+            cache_bytes=cache_bytes,
+        )
+    )
 
 
 def create_mm_aggregate(
     model_path: str,
     *,
     gpu_id: int | None = None,
-) -> NoReturn:
+) -> Callable[[Payload], Payload]:
     """Gather prompt and embeddings for the thinker, in the text pipeline.
 
     Args:
         model_path: local directory or hub id of the checkpoint.
         gpu_id: device of the stage, from placement; null is the CPU.
     """
-    refuse(MODEL)
+    return lambda payload: payload
 
 
 def create_thinker(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FACTORIES = "omni_models.qwen3_omni.factories"
 ROUTING = "omni_models.qwen3_omni.routing"
 FAN_IN = "omni_models.qwen3_omni.fan_in"
+PROJECTION = "omni_models.qwen3_omni.projection"
 
 ENCODERS = ("image_encoder", "audio_encoder")
 GATHERED = ("preprocessing", *ENCODERS)
@@ -83,6 +84,7 @@ class Qwen3OmniPipelineConfig(_Qwen3OmniPipelineConfig):
                 process=process,
                 next=(*ENCODERS, "mm_aggregate"),
                 route_fn=f"{ROUTING}.route_preprocessing_text",
+                project_payload=_projections(("mm_aggregate",)),
             ),
             _image_encoder(process, ("mm_aggregate",), route_fn=None),
             _audio_encoder(process, ("mm_aggregate",), route_fn=None),
@@ -179,6 +181,7 @@ def _speech_stages(talker_gpu: int, code2wav_process: str) -> tuple[StageConfig,
             process="preprocessing",
             next=(*ENCODERS, *readers),
             route_fn=f"{ROUTING}.route_preprocessing",
+            project_payload=_projections(readers),
         ),
         _image_encoder("image_encoder", readers, route_fn=f"{ROUTING}.route_encoder"),
         _audio_encoder("audio_encoder", readers, route_fn=f"{ROUTING}.route_encoder"),
@@ -229,6 +232,7 @@ def _image_encoder(process: str, readers: Names, route_fn: str | None) -> StageC
         gpu=0,
         next=readers,
         route_fn=route_fn,
+        project_payload=_without_embeddings(readers),
     )
 
 
@@ -241,7 +245,23 @@ def _audio_encoder(process: str, readers: Names, route_fn: str | None) -> StageC
         factory=FactoryArgs.model_validate({"enable_layer_cuda_graph": True}),
         next=readers,
         route_fn=route_fn,
+        project_payload=_without_embeddings(readers),
     )
+
+
+def _projections(gathering: Names) -> dict[str, str]:
+    """What preprocessing sends to whom."""
+    return {
+        "image_encoder": f"{PROJECTION}.image_inputs",
+        "audio_encoder": f"{PROJECTION}.audio_inputs",
+        **dict.fromkeys(gathering, f"{PROJECTION}.without_media"),
+    }
+
+
+def _without_embeddings(readers: Names) -> dict[str, str]:
+    return {
+        reader: f"{PROJECTION}.without_embeddings" for reader in readers if reader == "talker_ar"
+    }
 
 
 def _decode(process: str) -> StageConfig:
