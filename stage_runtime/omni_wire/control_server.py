@@ -11,7 +11,7 @@ from grpc import aio
 
 from omni_wire.control_link import FROM_GROUP, SERVICE
 from omni_wire.edge import DEFAULT_OPTIONS, EdgeOptions, Release, abort_within
-from omni_wire.errors import ServiceError, Unavailable, WireFormatError
+from omni_wire.errors import ServiceError, StaleIncarnation, Unavailable, WireFormatError
 from omni_wire.greeting import agree_version, begin_accept
 from omni_wire.handshake import Peer, enclose, expect, resume_of
 from omni_wire.identity import RequestKey
@@ -33,7 +33,10 @@ class GroupRegistry(Protocol):
         """Refuse a group by raising a ServiceError, such as ConfigMismatch."""
 
     def on_group(self, group: GroupConnection) -> None:
-        """A group registered. One of the same name replaces the one before, which is lost first."""
+        """A group registered. One at the same address replaces the one before, lost first."""
+
+    def on_group_cut(self, group: GroupConnection, cut: bool) -> None:
+        """The stream of a group broke, or another carries its session on."""
 
     def on_group_message(
         self, group: GroupConnection, message: GroupMessage, release: Release
@@ -104,10 +107,15 @@ class ControlServer:
         self._registry = registry
         self._options = options
         self._table = SessionTable()
+        self._connections: dict[Session, GroupConnection] = {}
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The service for `grpc.aio.Server.add_generic_rpc_handlers`."""
         return stream_handler(SERVICE, "Register", self._register)
+
+    def dismiss(self, connection: GroupConnection, error: ServiceError) -> None:
+        """End the session of a group that does not speak any more; it may register anew."""
+        self._table.dismiss(connection.session, error)
 
     def close(self) -> None:
         """End every session; groups will find nobody here."""
@@ -122,20 +130,31 @@ class ControlServer:
         version = agree_version(connect, self._options.versions)
         hello = _hello(connect)
         self._registry.check(hello)
-        caller = Caller(hello.group, hello.incarnation, connect.session)
+        # Pods of one Deployment share the name of their group; an address has one process.
+        caller = Caller(f"{hello.group} at {hello.address}", hello.incarnation, connect.session)
         hosted = self._table.open(caller, lambda: self._make(hello))
         await self._table.detach(hosted)
         await stream.write(self._accept(hosted, version))
         peer = Peer(resume_of(connect.resume), self._options.credits)
-        await self._table.carry(hosted, stream, peer)
+        connection = self._connections.get(hosted.session)
+        if connection is None:
+            raise StaleIncarnation(f"{caller.name} was replaced while it dialled")
+        self._registry.on_group_cut(connection, False)
+        try:
+            await self._table.carry(hosted, stream, peer)
+        finally:
+            if hosted.carrying is None:
+                self._registry.on_group_cut(connection, True)
 
     def _make(self, hello: Hello) -> tuple[Session, OnLost]:
         connection = GroupConnection(hello, self._registry, self._options)
 
         def on_lost(error: ServiceError) -> None:
             logger.info("group ended group=%s reason=%s", hello.group, error)
+            del self._connections[connection.session]
             self._registry.on_group_lost(connection, error)
 
+        self._connections[connection.session] = connection
         self._registry.on_group(connection)
         return connection.session, on_lost
 

@@ -138,6 +138,12 @@ class SessionTable:
         hosted.session.close()
         hosted.on_lost(error)
 
+    def dismiss(self, session: Session, error: ServiceError) -> None:
+        """End a session that is known by itself alone; one that has ended already stays so."""
+        for hosted in list(self._hosted.values()):
+            if hosted.session is session:
+                self.end(hosted, error)
+
     def _remember(self, name: str, number: int) -> None:
         self._ended[name, number] = None
         if len(self._ended) > _REMEMBERED:

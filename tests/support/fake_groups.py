@@ -20,6 +20,7 @@ from omni_gateway.coordinator import (
     topology_of,
 )
 from omni_gateway.generate_service import GenerateService
+from omni_gateway.interceptors import DecodeInterceptor
 from omni_gateway.pipeline_view import PipelineView
 from omni_wire.errors import ErrorInfo, ServiceError
 from omni_wire.identity import RequestKey, new_incarnation
@@ -154,6 +155,7 @@ class FakePipeline:
         self.writer = self.group("writer").start()
         self.text = self.group("text").start()
         self.speaker = self.group("speaker").start()
+        self.port = 0
 
     def group(self, name: str, revision: str = "") -> FakeGroup:
         """Return one more replica, not started."""
@@ -167,17 +169,21 @@ class FakePipeline:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[pb_grpc.GatewayServiceAsyncStub]:
         """Serve the gRPC API; yields a stub for it."""
-        server = grpc.aio.server()
+        server = grpc.aio.server(interceptors=[DecodeInterceptor()])
         pb_grpc.add_GatewayServiceServicer_to_server(
             GenerateService(self.coordinator, self.view), server
         )
-        port = server.add_insecure_port("127.0.0.1:0")
+        self.port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            async with self.channel() as channel:
                 yield pb_grpc.GatewayServiceStub(channel)
         finally:
             await server.stop(grace=None)
+
+    def channel(self) -> grpc.aio.Channel:
+        """Return one more connection to what `serve` serves."""
+        return grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
 
     async def settled(self) -> bool:
         """Drain, and return whether nothing of any request is left."""

@@ -4,9 +4,10 @@
 `replicas` is the side of the group processes.
 """
 
-from omni_gateway.coordinator.coordinator import Coordinator, ReplicaLink
+from omni_gateway.coordinator.coordinator import Coordinator
 from omni_gateway.coordinator.directory import Readiness, Registration
 from omni_gateway.coordinator.handle import RequestHandle
+from omni_gateway.coordinator.links import ReplicaLink
 from omni_gateway.coordinator.options import CoordinatorOptions
 from omni_gateway.coordinator.records import Phase
 from omni_gateway.coordinator.replicas import ReplicaGate

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
 from uuid import uuid4
 
 from omni_gateway.coordinator.directory import Readiness
@@ -23,6 +22,7 @@ from omni_gateway.coordinator.events import (
     Event,
     Finished,
     Instruction,
+    OutputArrived,
     Readable,
     Released,
     ReturnCredit,
@@ -35,6 +35,7 @@ from omni_gateway.coordinator.events import (
     TimePassed,
 )
 from omni_gateway.coordinator.handle import RequestHandle
+from omni_gateway.coordinator.links import ReplicaLink
 from omni_gateway.coordinator.options import CoordinatorOptions
 from omni_gateway.coordinator.records import RequestRecord
 from omni_gateway.coordinator.state import CoordinatorState
@@ -43,27 +44,13 @@ from omni_gateway.coordinator.topology import PipelineTopology
 from omni_gateway.metrics import GatewayMetrics
 from omni_runtime.logging import EventLogger
 from omni_wire.errors import Draining, InvalidRequest, RequestAborted, ServiceError
-from omni_wire.identity import new_gateway_id
-from omni_wire.messages import Abort, GatewayMessage, RequestView, Submit
+from omni_wire.identity import RequestKey, new_gateway_id
+from omni_wire.messages import Abort, RequestView, Submit
 
 logger = EventLogger(__name__)
 
 LONGEST_REQUEST_ID = 128
 """Characters of a request id; it stands in every log line and every frame."""
-
-
-class ReplicaLink(Protocol):
-    """The way to one registered group process."""
-
-    def post(self, message: GatewayMessage) -> None:
-        """Send a message after those posted before; never blocks.
-
-        Raises:
-            ServiceError: the message cannot be sent at all; the replica will never see it.
-        """
-
-    def close(self) -> None:
-        """Give the replica up: it is lost, and nothing will be posted any more."""
 
 
 class Coordinator:
@@ -182,6 +169,13 @@ class Coordinator:
         """Take in an event and do what follows from it."""
         now = time.monotonic()
         self._run(self.state.handle(event, now), now)
+
+    def receive(self, outputs: Iterable[tuple[RequestKey, Output]]) -> None:
+        """Take in the chunks of a frame: like `apply`, but none of them can move a deadline."""
+        now = time.monotonic()
+        for key, output in outputs:
+            for step in self.state.handle(OutputArrived(key, output), now):
+                self._execute(step)
 
     def take(self, record: RequestRecord) -> Output:
         """Give the oldest unread chunk to the reader, and its credit back to the sender."""

@@ -145,6 +145,22 @@ class Directory:
         """Return the replicas of a logical group, in order of registration."""
         return [one for one in self if stage_of(one.registration.group) == group]
 
+    def check(self, registration: Registration) -> None:
+        """Refuse a replica that could not register; raises as `register`."""
+        if registration.incarnation in self._replaced:
+            raise StaleIncarnation(
+                f"a newer process than incarnation {registration.incarnation} "
+                f"answers at {registration.address}"
+            )
+        group = stage_of(registration.group)
+        expected = self.topology.stages_of(group)
+        offered = sorted(map(stage_of, registration.instances))
+        if not expected or offered != sorted(expected):
+            raise ConfigMismatch(
+                f"group '{registration.group}' holds {offered}; this pipeline has "
+                f"{sorted(expected) if expected else 'no such group'}"
+            )
+
     def register(self, registration: Registration, now: float) -> list[int]:
         """Take in a replica, or take it back after a cut; its instances start not ready.
 
@@ -155,7 +171,7 @@ class Directory:
             ConfigMismatch: it does not hold exactly the stages of one of the pipeline's groups.
             StaleIncarnation: a newer process has answered at its address.
         """
-        self._check(registration)
+        self.check(registration)
         known = self._replicas.get(registration.incarnation)
         if known is not None:
             known.connected, known.heard = True, now
@@ -230,21 +246,6 @@ class Directory:
             return "; ".join(dict.fromkeys(missing))
         which = "any one revision" if revision is None else f"revision '{revision}'"
         return f"no complete path of {which}"
-
-    def _check(self, registration: Registration) -> None:
-        if registration.incarnation in self._replaced:
-            raise StaleIncarnation(
-                f"a newer process than incarnation {registration.incarnation} "
-                f"answers at {registration.address}"
-            )
-        group = stage_of(registration.group)
-        expected = self.topology.stages_of(group)
-        offered = sorted(map(stage_of, registration.instances))
-        if not expected or offered != sorted(expected):
-            raise ConfigMismatch(
-                f"group '{registration.group}' holds {offered}; this pipeline has "
-                f"{sorted(expected) if expected else 'no such group'}"
-            )
 
     def _remember_replaced(self, incarnation: int) -> None:
         self._replaced[incarnation] = None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 
-from omni_gateway.coordinator.coordinator import Coordinator, ReplicaLink
+from omni_gateway.coordinator.coordinator import Coordinator
 from omni_gateway.coordinator.directory import Registration, Replica, ReplicaStats
 from omni_gateway.coordinator.events import (
     AbortAcked,
-    OutputArrived,
     ReplicaLost,
     ReplicasChanged,
     StageCompleted,
     StageFailed,
 )
 from omni_gateway.coordinator.frames import FrameRelease, outputs_of, tree_bytes
+from omni_gateway.coordinator.links import ReplicaLink
 from omni_runtime.logging import EventLogger
 from omni_wire import messages
 from omni_wire.errors import RequestAborted
@@ -55,21 +55,19 @@ class ReplicaGate:
         )
         self._changed()
 
-    def disconnected(self, incarnation: int) -> None:
-        """Note that a replica's stream broke; it has a lease to come back."""
+    def check(self, registration: Registration) -> None:
+        """Refuse a replica that could not register; raises as `register`."""
+        self._directory.check(registration)
+
+    def connected(self, incarnation: int, connected: bool) -> None:
+        """Note whether a replica's stream is there; without one it has a lease to come back."""
         replica = self._directory.get(incarnation)
         if replica is not None:
-            replica.connected = False
+            replica.connected = connected
 
     def lost(self, incarnation: int, reason: str) -> None:
         """Give a replica up: it said goodbye, or cannot come back."""
         self._coordinator.apply(ReplicaLost(incarnation, reason))
-
-    def heard(self, incarnation: int) -> None:
-        """Renew a replica's lease: something arrived from it."""
-        replica = self._directory.get(incarnation)
-        if replica is not None:
-            replica.heard = time.monotonic()
 
     def deliver(self, incarnation: int, message: Message, release: FrameRelease) -> None:
         """Take in one message of a replica."""
@@ -87,12 +85,12 @@ class ReplicaGate:
     def _outputs(
         self, replica: Replica, frame: messages.OutputFrame, release: FrameRelease
     ) -> None:
+        outputs = list(outputs_of(frame, replica.incarnation, release))
         counts = self._coordinator.metrics.counts
         counts.frames += 1
-        for key, output in outputs_of(frame, replica.incarnation, release):
-            counts.chunks += 1
-            counts.chunk_bytes += output.size_bytes
-            self._coordinator.apply(OutputArrived(key, output))
+        counts.chunks += len(outputs)
+        counts.chunk_bytes += sum(output.size_bytes for _, output in outputs)
+        self._coordinator.receive(outputs)
 
     def _other(self, replica: Replica, message: Message) -> None:
         sender, apply = replica.incarnation, self._coordinator.apply

@@ -1,0 +1,173 @@
+"""One gateway: the Coordinator behind its gRPC servers, with health, reflection and metrics.
+
+Clients and groups may come by the same addresses, as on one machine, or by addresses of their own,
+as in a cluster, where clients must not reach the control service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import start_http_server
+
+from omni_config.admission import max_in_flight
+from omni_config.inspection import config_hash
+from omni_config.schema import PipelineConfig
+from omni_gateway.control_server import control_server
+from omni_gateway.coordinator import Coordinator, CoordinatorOptions, topology_of
+from omni_gateway.generate_service import GenerateService
+from omni_gateway.health import CONTROL_SERVICE, GATEWAY_SERVICE, HealthPublisher
+from omni_gateway.interceptors import DecodeInterceptor
+from omni_gateway.pipeline_view import PipelineView
+from omni_wire.credentials import Credentials, listen
+from omni_wire.errors import Draining
+from omni_wire.v1 import gateway_pb2_grpc
+
+LARGEST_MESSAGE_BYTES = 64 << 20
+"""Largest request or answer of the API; control streams part what is larger than 512 KiB."""
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
+    # A client that is gone without a word is noticed, and its request aborted.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Two gateways on one port would share its clients at random.
+    ("grpc.so_reuseport", 0),
+)
+STOP_SECONDS = 1.0
+"""Time for answers that are already decided to reach their clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a gateway is reached; gRPC targets to bind, `HOST:PORT` or `unix:PATH`.
+
+    Attributes:
+        api: for clients.
+        control: for groups; when empty, groups come by the addresses for clients.
+        metrics_port: of the Prometheus endpoint; null for none.
+    """
+
+    api: tuple[str, ...]
+    control: tuple[str, ...] = ()
+    metrics_port: int | None = None
+
+
+def coordinator_options(
+    config: PipelineConfig, defaults: CoordinatorOptions | None = None
+) -> CoordinatorOptions:
+    """Return the defaults with what the configuration says about limits."""
+    options = defaults or CoordinatorOptions()
+    limit = max_in_flight(config)
+    return replace(
+        options,
+        max_in_flight=options.max_in_flight if limit is None else limit,
+        max_total_backlog_bytes=config.stream_delivery.max_total_backlog_bytes,
+    )
+
+
+class GatewayServer:
+    """One gateway; made and run inside an event loop.
+
+    Attributes:
+        bound: the addresses for clients, with the ports that were chosen.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        addresses: Addresses,
+        credentials: Credentials,
+        options: CoordinatorOptions | None = None,
+    ) -> None:
+        self.coordinator = Coordinator(topology_of(config), options or coordinator_options(config))
+        self.bound: tuple[str, ...] = ()
+        self._config = config
+        self._hash = config_hash(config)
+        self._addresses = addresses
+        self._credentials = credentials
+        self._health = HealthPublisher(self.coordinator)
+        self._control = control_server(self.coordinator, self._hash.__eq__)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve while the context lasts; leaving it cuts what is still in flight.
+
+        Raises:
+            CredentialsError: an address cannot be listened on, or a certificate cannot be read.
+        """
+        servers = self._servers()
+        with self._metrics():
+            async with asyncio.TaskGroup() as tasks:
+                health = tasks.create_task(self._health.run())
+                for server in servers:
+                    await server.start()
+                try:
+                    yield
+                finally:
+                    health.cancel()
+                    self.coordinator.stop(Draining("the gateway stops"))
+                    self._control.close()
+                    for server in servers:
+                        await server.stop(grace=STOP_SECONDS)
+
+    async def ready(self) -> None:
+        """Return once every stage has, or had, a replica that takes requests."""
+        await self._health.ready()
+
+    async def drain(self, seconds: float) -> None:
+        """Stop being ready, take nothing new, and wait for what is in flight."""
+        await self._health.shut_down()
+        await self.coordinator.drain(seconds)
+
+    def _servers(self) -> list[grpc.aio.Server]:
+        api = self._server(control=not self._addresses.control)
+        self.bound = tuple(self._listen(api, address) for address in self._addresses.api)
+        if not self._addresses.control:
+            return [api]
+        control = self._server(api=False)
+        for address in self._addresses.control:
+            self._listen(control, address)
+        return [api, control]
+
+    def _server(self, *, api: bool = True, control: bool = True) -> grpc.aio.Server:
+        server = grpc.aio.server(interceptors=[DecodeInterceptor()], options=SERVER_OPTIONS)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+        names = [HEALTH_SERVICE, reflection.SERVICE_NAME]
+        if api:
+            view = PipelineView(self._config, self._hash)
+            service = GenerateService(self.coordinator, view)
+            gateway_pb2_grpc.add_GatewayServiceServicer_to_server(service, server)
+            names.append(GATEWAY_SERVICE)
+        if control:
+            server.add_generic_rpc_handlers([self._control.handler()])
+            names.append(CONTROL_SERVICE)
+        reflection.enable_server_reflection(names, server)
+        return server
+
+    def _listen(self, server: grpc.aio.Server, address: str) -> str:
+        port = listen(server, address, self._credentials)
+        if address.startswith("unix:"):
+            return address
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    @contextmanager
+    def _metrics(self) -> Iterator[None]:
+        if self._addresses.metrics_port is None:
+            yield
+            return
+        registry = self.coordinator.metrics.registry
+        server, thread = start_http_server(self._addresses.metrics_port, registry=registry)
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
