@@ -41,7 +41,7 @@ class Patience:
 
     start: float = 600.0
     drain: float = 30.0
-    terminate: float = 5.0
+    terminate: float = 10.0
     kill: float = 10.0
     first_restart: float = 0.25
     last_restart: float = 30.0
