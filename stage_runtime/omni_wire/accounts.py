@@ -143,7 +143,7 @@ class Accounts(Generic[Content]):
             return
         rows.add(row)
         self.total -= item.share
-        if self._counts is not None:
+        if self._counts is not None and item.share:
             self._discount(self._counts, item.keys[row], item.share)
 
     def refund(self, item: Item[Content]) -> None:
@@ -153,7 +153,7 @@ class Accounts(Generic[Content]):
             self.bulk -= item.cost
             return
         self.total -= item.cost - item.share * len(rows)
-        if self._counts is None:
+        if self._counts is None or not item.share:
             return
         for row, key in enumerate(item.keys):
             if row not in rows:
@@ -180,6 +180,8 @@ class Accounts(Generic[Content]):
         counts: dict[RequestKey, int], item: Item[Content], released: Collection[int] = ()
     ) -> None:
         share = item.share
+        if not share:
+            return
         for row, key in enumerate(item.keys):
             if row not in released:
                 counts[key] = counts.get(key, 0) + share

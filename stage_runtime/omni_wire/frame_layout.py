@@ -65,7 +65,11 @@ class FrameEncoder:
         columns = tuple(
             [_place(name, array, payload, len(rows.keys)) for name, array in frame.columns.items()]
         )
-        modality = frame.modality if isinstance(frame, OutputFrame) else ""
+        modality = ""
+        if isinstance(frame, OutputFrame):
+            modality = frame.modality
+            if not modality:
+                raise WireFormatError("output without a modality")
         layout = _Layout(frame.source, modality, rows.keys, columns)
         if layout != self._layout:
             self._serialized = _serialize(layout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from omni_wire import rows
 from omni_wire.accounts import Item
@@ -13,7 +12,7 @@ from omni_wire.identity import Endpoint, RequestKey
 from omni_wire.messages import Abort, EdgeMessage, Payload, StepFrame, keys_of
 from omni_wire.posted import MESSAGE_BYTES
 from omni_wire.receiver_state import ReceiverState
-from omni_wire.sender_state import Send, SenderState, StallChange
+from omni_wire.sender_state import Send, SenderState
 
 # A busy edge lets the rest of the loop run after this many.
 _MESSAGES_PER_TURN = 64
@@ -66,7 +65,8 @@ class LocalEdgeSender:
             return
         blocked = self._sender.blocked(keys_of(message)) if isinstance(message, StepFrame) else []
         for part in _apart(message, blocked):
-            self._report(self._sender.post(_item(part, self._options)))
+            self._sender.post(_item(part, self._options))
+        self._report_stalls()
         self._schedule()
 
     def stalled(self, key: RequestKey) -> bool:
@@ -77,9 +77,9 @@ class LocalEdgeSender:
         """See EdgeSender. Delivery is the acknowledgement."""
         if self._closed.is_set():
             return
-        changes, _ = self._sender.drop(key)
-        self._report(changes)
-        self._report(self._sender.post(Item((key,), 0, 1, False, Abort(key, reason)), urgent=True))
+        self._sender.drop(key)
+        self._sender.post(Item((key,), 0, 1, False, Abort(key, reason)), urgent=True)
+        self._report_stalls()
         self._schedule()
         await self.drain()
 
@@ -115,7 +115,8 @@ class LocalEdgeSender:
                 break
             self._deliver(send)
         owed = self._incoming.take_owed()
-        self._report(self._sender.acknowledge(owed.received, owed.released, owed.rows))
+        self._sender.acknowledge(owed.received, owed.released, owed.rows)
+        self._report_stalls()
         if self._sender.idle or self._closed.is_set():
             self._drained.set()
         elif self._sender.sendable:
@@ -144,8 +145,8 @@ class LocalEdgeSender:
         self._incoming.release(sequence, key)
         self._schedule()
 
-    def _report(self, changes: Iterable[StallChange]) -> None:
-        for change in changes:
+    def _report_stalls(self) -> None:
+        for change in self._sender.stall_changes():
             self._events.on_stall(self._destination, change.key, change.stalled)
 
 

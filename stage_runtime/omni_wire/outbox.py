@@ -24,7 +24,7 @@ from omni_wire.messages import (
     keys_of,
 )
 from omni_wire.posted import Posted, item_of, shared_item_of
-from omni_wire.sender_state import SenderState, StallChange
+from omni_wire.sender_state import SenderState
 from omni_wire.shared_arena import SharedArena
 
 OnStall = Callable[[RequestKey, bool], None]
@@ -74,6 +74,7 @@ class Outbox:
             self._post_frame(message)
         else:
             self._post_encoded(self._encoder.encode(message), free=_is_free(message))
+        self._report_stalls()
         self._wake()
 
     def _post_frame(self, frame: StepFrame | OutputFrame) -> None:
@@ -95,7 +96,7 @@ class Outbox:
 
     def _post_encoded(self, encoded: Encoded, *, free: bool = False) -> None:
         item = self._shared(encoded) or item_of(encoded, self._options, free=free)
-        self._report(self._state.post(item))
+        self._state.post(item)
 
     def _shared(self, encoded: Encoded) -> Item[Posted] | None:
         """The message with its payload in shared memory, None where that does not pay or work."""
@@ -113,12 +114,11 @@ class Outbox:
         if self._closed:
             received.set_result(None)
             return received
-        changes, dropped = self._state.drop(message.key)
-        self._report(changes)
-        self._give_back(dropped)
+        self._give_back(self._state.drop(message.key))
         item = item_of(self._encoder.encode(message), self._options, free=True)
         self._aborts[item.content] = received
-        self._report(self._state.post(item, urgent=True))
+        self._state.post(item, urgent=True)
+        self._report_stalls()
         self._wake()
         return received
 
@@ -139,6 +139,7 @@ class Outbox:
     def take(self) -> bytes | None:
         """The next envelope to send, None if there is none to send now."""
         send = self._state.take()
+        self._report_stalls()
         if send is None:
             return None
         posted = send.item.content
@@ -152,10 +153,8 @@ class Outbox:
     def connected(self, peer: Peer) -> None:
         """A stream stands. Raises as `SenderState.connected`."""
         resume = peer.resume
-        changes = self._state.connected(
-            resume.received, peer.credits, resume.unreleased, resume.rows
-        )
-        self._report(changes)
+        self._state.connected(resume.received, peer.credits, resume.unreleased, resume.rows)
+        self._report_stalls()
         if self.arena is not None:
             self.arena.keep_only(resume.received, peer.in_use)
         self._settle()
@@ -167,7 +166,8 @@ class Outbox:
 
     def acknowledged(self, ack: Acknowledgement) -> None:
         """The other side acknowledged. Raises WireFormatError when it lies."""
-        self._report(self._state.acknowledge(ack.received, ack.released, ack.rows))
+        self._state.acknowledge(ack.received, ack.released, ack.rows)
+        self._report_stalls()
         if self.arena is not None:
             self.arena.freed(ack.freed)
         self._settle()
@@ -195,8 +195,8 @@ class Outbox:
                 _complete(drained)
             self._drains.clear()
 
-    def _report(self, changes: Iterable[StallChange]) -> None:
-        for change in changes:
+    def _report_stalls(self) -> None:
+        for change in self._state.stall_changes():
             self._on_stall(change.key, change.stalled)
 
 

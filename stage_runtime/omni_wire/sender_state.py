@@ -1,7 +1,7 @@
 """The sending half of a session as a state machine: what may be sent now, and what must be kept.
 
 Nothing here waits, reads a clock or touches a connection. Whoever drives it posts items, takes what
-to send next, and tells it what the other side said. It answers with changes of stalls.
+to send next, tells it what the other side said, and asks after each of these which stalls changed.
 
 Three rules carry it:
 
@@ -69,6 +69,8 @@ class SenderState(Generic[Content]):
         # Sent and not acknowledged, in order; the first `_replayed` were sent on this connection.
         self._unacknowledged: deque[Send[Content]] = deque()
         self._replay: Iterator[Send[Content]] | None = None
+        # Requests last reported as stalled.
+        self._stalls: set[RequestKey] = set()
         self.accounts = Accounts[Content](credits)
 
     @property
@@ -101,7 +103,7 @@ class SenderState(Generic[Content]):
 
         The driver posts those rows apart, one item each, and the others together.
         """
-        if not self._held and self.accounts.relaxed:
+        if not self._held and self._bulk is None and self.accounts.relaxed:
             return []
         return [row for row, key in enumerate(keys) if self._blocked(key)]
 
@@ -109,7 +111,7 @@ class SenderState(Generic[Content]):
         in_parts = self._bulk is not None and self._bulk.item.keys == (key,)
         return in_parts or key in self._held or not self.accounts.admits(key)
 
-    def post(self, item: Item[Content], *, urgent: bool = False) -> list[StallChange]:
+    def post(self, item: Item[Content], *, urgent: bool = False) -> None:
         """Add an item: one request's, one of no request, or a frame none of whose rows is blocked.
 
         An urgent item waits for nothing; it overtakes its own request.
@@ -117,21 +119,21 @@ class SenderState(Generic[Content]):
         if urgent or not item.keys:
             self.accounts.charge(item)
             (self._urgent if urgent else self._ready).append(item)
-            return []
+            return
         if len(item.keys) == 1 and (item.bulk or self._blocked(item.keys[0])):
-            return self._hold(item)
+            self._held.setdefault(item.keys[0], deque()).append(item)
+            self._promote()
+            return
         self.accounts.charge(item)
         self._ready.append(item)
-        return []
 
-    def _hold(self, item: Item[Content]) -> list[StallChange]:
-        key = item.keys[0]
-        was_stalled = self.stalled(key)
-        self._held.setdefault(key, deque()).append(item)
-        self._promote()
-        if self.stalled(key) == was_stalled:
+    def stall_changes(self) -> list[StallChange]:
+        """Requests that became stalled, or no longer are, since the last call."""
+        if not self._held and not self._stalls:
             return []
-        return [StallChange(key, not was_stalled)]
+        before, self._stalls = self._stalls, set(self._held)
+        changed = before ^ self._stalls
+        return [StallChange(key, key in self._stalls) for key in changed]
 
     def _promote(self) -> None:
         """Let go of held items that may leave now, the requests taking turns."""
@@ -148,7 +150,7 @@ class SenderState(Generic[Content]):
         if item.bulk:
             if self._bulk is not None or not self.accounts.admits_bulk(item.cost):
                 return False
-            self._bulk = _Bulk(item)
+            self._bulk = _Bulk(item, self._ready[-1] if self._ready else None)
         elif behind_parts or not self.accounts.admits(key):
             return False
         else:
@@ -172,10 +174,16 @@ class SenderState(Generic[Content]):
             self._replay = None
         if self._urgent:
             return self._number(self._urgent.popleft())
-        if self._bulk is not None and not (self._bulk_last and self._ready):
-            return self._take_part(self._bulk)
+        bulk = self._bulk
+        if bulk is not None and bulk.after is None and not (self._bulk_last and self._ready):
+            return self._take_part(bulk)
         self._bulk_last = False
-        return self._number(self._ready.popleft()) if self._ready else None
+        if not self._ready:
+            return None
+        item = self._ready.popleft()
+        if bulk is not None and bulk.after is item:
+            bulk.after = None
+        return self._number(item)
 
     def _take_part(self, bulk: _Bulk[Content]) -> Send[Content]:
         self._bulk_last = True
@@ -201,7 +209,7 @@ class SenderState(Generic[Content]):
         credits: Credits,
         unreleased: Collection[int] = (),
         rows: Sequence[tuple[int, int]] = (),
-    ) -> list[StallChange]:
+    ) -> None:
         """A stream stands: the other side has received up to `received` and still holds these.
 
         From now on the smaller of each pair of its limits and ours holds.
@@ -216,7 +224,6 @@ class SenderState(Generic[Content]):
         """
         if received < self._acknowledged:
             raise InstanceLost("the peer has forgotten this session")
-        before = self._stalled_keys()
         self._forget_up_to(received)
         self.accounts.credits = self.accounts.credits.smaller(credits)
         self.accounts.keep_only(received, unreleased)
@@ -225,7 +232,6 @@ class SenderState(Generic[Content]):
         self._replay = iter(tuple(self._unacknowledged))
         self._connected = True
         self._promote()
-        return self._changes(before)
 
     def disconnected(self) -> None:
         """The stream broke; nothing is sent until the next one stands."""
@@ -237,7 +243,7 @@ class SenderState(Generic[Content]):
         received: int,
         released: Sequence[int] = (),
         rows: Sequence[tuple[int, int]] = (),
-    ) -> list[StallChange]:
+    ) -> None:
         """The other side has received up to `received`, and gives back messages and single rows.
 
         Raises:
@@ -248,11 +254,7 @@ class SenderState(Generic[Content]):
             self.accounts.release_row(sequence, row)
         for sequence in released:
             self.accounts.release(sequence)
-        if not self._held:
-            return []
-        before = self._stalled_keys()
         self._promote()
-        return self._changes(before)
 
     def _forget_up_to(self, received: int) -> None:
         if received > self._sequence:
@@ -261,39 +263,47 @@ class SenderState(Generic[Content]):
         while self._unacknowledged and self._unacknowledged[0].sequence <= received:
             self._unacknowledged.popleft()
 
-    def drop(self, key: RequestKey) -> tuple[list[StallChange], list[Item[Content]]]:
+    def drop(self, key: RequestKey) -> list[Item[Content]]:
         """Forget what waits here for a request that is being aborted.
 
-        Returns stalls that end, and the items that will not be sent. What was sent stays kept: the
-        other side releases it when it sees the abort.
+        Returns the items that will not be sent. What was sent stays kept: the other side releases
+        it when it sees the abort.
         """
-        before = self._stalled_keys()
         dropped = list(self._held.pop(key, ()))
         if self._bulk is not None and self._bulk.item.keys == (key,):
             if not self._bulk.first:
                 self.accounts.refund(self._bulk.item)
                 dropped.append(self._bulk.item)
             self._bulk = None
-        unsent = [item for item in self._ready if item.keys == (key,)]
-        for item in unsent:
-            self.accounts.refund(item)
-        self._ready = deque(item for item in self._ready if item.keys != (key,))
+        dropped += self._drop_ready(key)
         self._promote()
-        return self._changes(before), dropped + unsent
+        return dropped
 
-    def _stalled_keys(self) -> set[RequestKey]:
-        return set(self._held)
-
-    def _changes(self, before: set[RequestKey]) -> list[StallChange]:
-        return [StallChange(key, stalled=False) for key in before - self._held.keys()]
+    def _drop_ready(self, key: RequestKey) -> list[Item[Content]]:
+        kept: deque[Item[Content]] = deque()
+        dropped = []
+        for item in self._ready:
+            if item.keys != (key,):
+                kept.append(item)
+                continue
+            self.accounts.refund(item)
+            dropped.append(item)
+            if self._bulk is not None and self._bulk.after is item:
+                self._bulk.after = kept[-1] if kept else None
+        self._ready = kept
+        return dropped
 
 
 class _Bulk(Generic[Content]):
-    """The payload that is travelling in parts; `first` is 0 until its first part is numbered."""
+    """The bulk item that is travelling; `first` is 0 until its first part is numbered.
 
-    __slots__ = ("first", "item", "part")
+    It was let go behind `after`, which may be of its own request, so it waits until that has left.
+    """
 
-    def __init__(self, item: Item[Content]) -> None:
+    __slots__ = ("after", "first", "item", "part")
+
+    def __init__(self, item: Item[Content], after: Item[Content] | None) -> None:
         self.item = item
+        self.after = after
         self.part = 0
         self.first = 0

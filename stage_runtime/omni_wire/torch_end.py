@@ -49,6 +49,8 @@ def of_torch(array: ArrayLike) -> Tensor:
     if dtype is None:
         raise TypeError(f"torch tensors of {array.dtype} cannot be sent")
     host = array.detach().cpu().contiguous()
+    if not host.numel():
+        return Tensor(dtype, tuple(host.shape), (memoryview(b""),))
     flat = host.reshape(-1).view(torch.uint8).numpy()
     return Tensor(dtype, tuple(host.shape), (flat.data.toreadonly(),))
 
