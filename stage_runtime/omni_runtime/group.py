@@ -33,7 +33,7 @@ from omni_wire.wire_version import Versions
 
 logger = EventLogger(__name__)
 
-LAST_WORDS_SECONDS = 5.0
+LAST_WORDS_SECONDS = 2.0
 """How long what was posted at the end of draining may take to be received."""
 
 
@@ -124,9 +124,10 @@ class Group:
         notify_stopping()
         await server.set_serving("", False)
         registration.start_draining()
+        await host.drain(seconds)
         try:
-            async with asyncio.timeout(seconds + LAST_WORDS_SECONDS):
-                await host.drain(seconds)
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await host.outlet.drain()
                 await registration.drain()
         except TimeoutError:
             logger.warning("stopping with messages that nobody received")

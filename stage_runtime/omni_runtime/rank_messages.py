@@ -25,7 +25,7 @@ from omni_wire.decoder import Decoder, parse_header
 from omni_wire.encoder import Encoder
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
-from omni_wire.messages import Abort, Open, Payload, StepFrame, StreamDone
+from omni_wire.messages import Abort, Open, Payload, RequestView, StepFrame, StreamDone
 
 MAX_HEADER_BYTES = 64 << 20
 MAX_PAYLOAD_BYTES = 4 << 30
@@ -90,6 +90,8 @@ class PassDecoder:
             case ["opened"], Open():
                 assert wire.request is not None
                 return Opened(wire.key, wire.request)
+            case ["opened"], Open(request=RequestView() as request):
+                return Opened(wire.key, request)
             case ["chunks", source, indices], StepFrame():
                 return Chunks(source, wire, tuple(indices))
             case ["done"], StreamDone():
@@ -103,6 +105,8 @@ def _split(message: InboxMessage) -> tuple[Words, Wire]:
     match message:
         case NewRequest(payload):
             return ["new"], payload
+        case Opened(key, request):
+            return ["opened"], Open(key, "", {}, request=request)
         case Opened(key, request):
             return ["opened"], Open(key, "", {}, request=request)
         case Chunks(source, frame, indices):

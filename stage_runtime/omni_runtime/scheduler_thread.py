@@ -15,8 +15,7 @@ MESSAGES_PER_PASS = 64
 
 OUTBOX_LIMIT = 64
 """Messages that may wait in an outbox. A scheduler that outruns the loop would otherwise fill
-memory with
-rows before it could hear that their reader has no room."""
+memory with rows before it could hear that their reader has no room."""
 
 
 class SchedulerCrashed(OmniError):
@@ -37,7 +36,7 @@ class LoopOutbox:
         self._closed = False
 
     def put(self, message: OutboxMessage) -> None:
-        """Append one message; safe from any thread but the loop's. Waits while the loop is behind."""
+        """Append one message, waiting while the loop is behind; not for the loop's own thread."""
         while len(self._messages) >= OUTBOX_LIMIT and not self._closed:
             self._room.clear()
             if len(self._messages) >= OUTBOX_LIMIT and not self._closed:

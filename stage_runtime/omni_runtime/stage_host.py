@@ -78,11 +78,10 @@ class StageHost:
         return stage
 
     async def drain(self, seconds: float) -> None:
-        """Accept no new request; return when every request has ended and everything is sent."""
+        """Accept no new request; return when every request has ended, at the latest by failing."""
         async with asyncio.TaskGroup() as draining:
             for stage in self.stages.values():
                 draining.create_task(stage.drain(seconds))
-        await self.outlet.drain()
 
     async def close(self) -> None:
         """Stop the schedulers and end every edge."""

@@ -19,6 +19,7 @@ from omni_wire.messages import (
     EdgeMessage,
     Open,
     Payload,
+    Rows,
     StepFrame,
     StreamDone,
     StreamError,
@@ -96,9 +97,10 @@ class StageInput:
 
     def _frame(self, frame: StepFrame, release: Release) -> None:
         source = stage_of(frame.source)
+        rows = Rows.of(frame.rows)
         live = [
             index
-            for index, (key, chunk_id) in enumerate(frame.rows)
+            for index, (key, chunk_id) in enumerate(zip(rows.keys, rows.chunk_ids, strict=True))
             if self._chunk(source, key, chunk_id, release)
         ]
         if live:

@@ -27,7 +27,7 @@ from omni_wire.messages import (
     Open,
     OutputFrame,
     Payload,
-    Row,
+    Rows,
     StepFrame,
     StreamDone,
 )
@@ -92,10 +92,8 @@ class StageOutput:
         return _endpoint(request, target)
 
     def _frame(self, output: StepOutput, peer: Peer, indices: list[int]) -> StepFrame | OutputFrame:
-        rows = tuple(
-            Row(key, self._table.live[key].next_chunk_id(peer))
-            for key in map(output.keys.__getitem__, indices)
-        )
+        keys = tuple([output.keys[index] for index in indices])
+        rows = Rows(keys, [self._table.live[key].next_chunk_id(peer) for key in keys])
         whole = len(rows) == len(output.keys)
         columns = output.columns if whole else select_rows(output.columns, indices)
         source, step = self._wiring.instance, output.step

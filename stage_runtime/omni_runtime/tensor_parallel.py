@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import zmq
@@ -97,8 +98,7 @@ class RankChannel:
         """Call `on_lost` from another thread as soon as a rank's connection ends."""
         self._on_lost = on_lost
         for rank, socket in enumerate(self._sockets, start=1):
-            # Asking for the end of monitoring as well lets the thread go when the channel closes.
-            monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED)
+            monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             thread = threading.Thread(target=self._watch, args=(rank, monitor), daemon=True)
             thread.start()
 
@@ -106,7 +106,9 @@ class RankChannel:
         """Tell every rank to stop and close the sockets; the scheduler's thread has ended."""
         for socket in self._sockets:
             socket.disable_monitor()
-            socket.send(_STOP)
+            # A rank that is gone takes nothing, and must not keep this one.
+            with suppress(zmq.Again):
+                socket.send(_STOP, zmq.NOBLOCK)
             socket.close(linger=1000)
         self._context.term()
 
@@ -117,11 +119,14 @@ class RankChannel:
         return socket
 
     def _watch(self, rank: int, monitor: zmq.Socket[bytes]) -> None:
-        event = recv_monitor_message(monitor)["event"]
-        monitor.close(linger=0)
-        if event == zmq.EVENT_DISCONNECTED:
-            self._lost = RankLost(f"rank {rank} is gone")
-            self._on_lost()
+        # A context waits for each of its sockets, so this one must be closed in any case.
+        with monitor:
+            try:
+                recv_monitor_message(monitor)
+            except zmq.ContextTerminated:
+                return
+        self._lost = RankLost(f"rank {rank} is gone")
+        self._on_lost()
 
 
 class LeaderInbox(Inbox):
@@ -201,6 +206,7 @@ class FollowerInbox(Inbox):
     def close(self) -> None:
         """Close the socket."""
         self._socket.disable_monitor()
+        self._monitor.close(linger=0)
         self._socket.close(linger=0)
         self._context.term()
 

@@ -46,7 +46,11 @@ class Call:
     @property
     def payload(self) -> Payload:
         """What the entry stage gets."""
-        return Payload(self.key, GATEWAY_SOURCE, {}, self.view, self.bindings)
+        return self.payload_until(None)
+
+    def payload_until(self, deadline: float | None) -> Payload:
+        """What the entry stage gets of a request with a deadline, in monotonic seconds."""
+        return Payload(self.key, GATEWAY_SOURCE, {}, self.view, self.bindings, deadline)
 
 
 class CallBook:
