@@ -49,7 +49,7 @@ class Load:
     requests: int = 2000
     concurrency: int = 64
     warm_up: int = 600
-    kill_seconds: float = 2.0
+    kill_seconds: float = 4.0
     step_seconds: float = 0.002
     seed: int = 0
 

@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).parents[2]
 OMNI = Path(sys.executable).parent / "omni"
 GATEWAY = "gateway"
 
-_LISTENS = re.compile(r"the gateway listens on (?:.* and )?([0-9.]+:[0-9]+)")
+_LISTENS = re.compile(r"gateway: listens on ([0-9.]+:[0-9]+)")
 _END_SECONDS = 60.0
 
 
@@ -42,7 +42,7 @@ class LocalPipeline:
 
     @property
     def address(self) -> str:
-        """Where clients reach the gateway."""
+        """Where clients reach the gateway; it moves when that restarts on a free port."""
         found = [found for line in self.lines if (found := _LISTENS.search(line))]
         return found[-1].group(1)
 

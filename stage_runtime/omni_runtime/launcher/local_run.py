@@ -40,6 +40,8 @@ from omni_wire import supervision
 
 _MAX_EVENTS = 1000
 _NOT_STARTED = 127
+_LOCAL_ONLY = "unix:"
+"""Begins the address on which processes of this machine meet; nothing for users."""
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -195,16 +197,19 @@ class LocalRun:
         name = slot.process.name
         match notice.key:
             case supervision.READY if self._cards.is_client(name):
+                slot.status = "attaching to its GPU"
                 self._spawn(self._check_attached(slot, child))
             case supervision.READY:
+                slot.status = ""
                 await self._events.put(BecameReady(name))
             case supervision.STATUS:
                 slot.status = notice.value
                 await self._events.put(MadeProgress(name))
             case supervision.STUCK:
                 await self._events.put(GotStuck(name))
-            case supervision.ADDRESS if notice.value not in self._addresses:
+            case supervision.ADDRESS if not notice.value.startswith(_LOCAL_ONLY):
                 self._addresses.append(notice.value)
+                self._display.say(name, f"listens on {notice.value}")
 
     async def _check_attached(self, slot: _Slot, child: ChildProcess) -> None:
         try:
@@ -214,6 +219,7 @@ class LocalRun:
                 await self._events.put(StopRequested(str(error)))
             return
         if slot.child is child:
+            slot.status = ""
             await self._events.put(BecameReady(slot.process.name))
 
     async def _detach_and_kill(self, slot: _Slot) -> None:

@@ -73,6 +73,14 @@ async def test_a_killed_group_comes_back_and_serves_again(base: Path) -> None:
             assert (await ask(stub, SPOKEN)).end is End.SUCCESS
 
 
+async def test_a_killed_gateway_comes_back_with_all_its_groups(base: Path) -> None:
+    async with local_pipeline("echo", base) as pipeline:
+        await pipeline.saw(READY)
+        await pipeline.kill("gateway")
+        await pipeline.saw("gateway: ready again")
+        assert await echo(pipeline, "abc") == {"text": "cba", "length": 3}
+
+
 async def test_a_stop_lets_a_request_in_flight_finish(base: Path) -> None:
     slow = ("--writer.factory.step_seconds", "0.02")
     plan, received = Plan(start=0, count=30, speaks=True, leaves_after=None), Received()
