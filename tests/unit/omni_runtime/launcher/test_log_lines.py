@@ -1,7 +1,7 @@
 """Output of a process becomes lines, whatever its pieces are."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omni_runtime.launcher.log_lines import MAX_LINE_BYTES, LastLines, LineSplitter
@@ -30,6 +30,7 @@ def test_a_line_that_never_ends_costs_no_memory() -> None:
     assert splitter.close() == ["x"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50), max_size=20))
 def test_lines_do_not_depend_on_the_pieces(pieces: list[bytes]) -> None:
     whole, split = LineSplitter(), LineSplitter()
