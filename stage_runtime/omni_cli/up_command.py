@@ -27,14 +27,11 @@ _DEFAULTS = Patience()
 def up(
     sources: SourceOptions,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="Local port of the gateway; 0 takes a free one.")
     ] = DEFAULT_PORT,
-    host: Annotated[
-        str, typer.Option(help="Address the gateway listens on; 0.0.0.0 for all.")
-    ] = "127.0.0.1",
     listen: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Instead of --host and --port; repeatable."),
+        typer.Option(metavar="HOST:PORT", help="Addresses of the gateway, instead of --port."),
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow plaintext where other machines reach it.")
@@ -53,7 +50,7 @@ def up(
     resolution = resolve_sources(sources).resolution
     print_warnings(resolution.warnings)
     options = LaunchOptions(
-        listen=tuple(listen or ()) or (f"{host}:{port}",),
+        listen=tuple(listen or ()) or (f"127.0.0.1:{port}",),
         pipelines=tuple(sources.pipelines or ()),
         insecure=insecure,
         patience=Patience(start=start_timeout, drain=drain_seconds),
