@@ -38,7 +38,7 @@ class Credits:
 
     @property
     def relaxed(self) -> int:
-        """Unreleased bytes up to which no single request can be over its share.
+        """Unreleased bytes below which no single request can be over its share.
 
         With `t` of them, a request holds `t` at most and may hold a quarter of `edge - t`.
         """
@@ -91,7 +91,7 @@ class Accounts(Generic[Content]):
     @property
     def relaxed(self) -> bool:
         """Whether every request may send, without looking at any."""
-        return self._counts is None and self.total <= self.credits.relaxed
+        return self._counts is None and self.total < self.credits.relaxed
 
     def admits(self, key: RequestKey) -> bool:
         """Whether a request has credit. One with nothing unreleased needs only some on the edge."""

@@ -11,7 +11,7 @@ from grpc import aio
 
 from omni_wire.control_link import FROM_GROUP, SERVICE
 from omni_wire.edge import DEFAULT_OPTIONS, EdgeOptions, Release, abort_within
-from omni_wire.errors import ServiceError, StaleIncarnation, Unavailable, WireFormatError
+from omni_wire.errors import Draining, ServiceError, StaleIncarnation, WireFormatError
 from omni_wire.greeting import agree_version, begin_accept
 from omni_wire.handshake import Peer, enclose, expect, resume_of
 from omni_wire.identity import RequestKey
@@ -118,8 +118,8 @@ class ControlServer:
         self._table.dismiss(connection.session, error)
 
     def close(self) -> None:
-        """End every session; groups will find nobody here."""
-        self._table.close(Unavailable("the gateway stops"))
+        """End every session; groups are told that nobody will be here."""
+        self._table.close(Draining("the gateway stops"))
 
     async def _register(self, _: object, context: aio.ServicerContext[Any, Any]) -> None:
         await serve_stream(context, self._serve)

@@ -5,6 +5,7 @@ There is no default. A process that was told nothing does not open a port.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -13,6 +14,8 @@ import grpc
 from grpc import aio
 
 from omni_config.errors import OmniError
+
+logger = logging.getLogger(__name__)
 
 ChannelOptions: TypeAlias = list[tuple[str, int | str]]
 
@@ -74,13 +77,7 @@ def listen(server: aio.Server, address: str, credentials: Credentials) -> int:
     try:
         if isinstance(credentials, Plaintext):
             return server.add_insecure_port(address)
-        pair = (_read(credentials.private_key), _read(credentials.certificate))
-        secure = grpc.ssl_server_credentials(
-            [pair],
-            root_certificates=_read(credentials.authority),
-            require_client_auth=True,
-        )
-        return server.add_secure_port(address, secure)
+        return server.add_secure_port(address, _server_credentials(credentials))
     except RuntimeError as error:
         raise CredentialsError(f"cannot listen on {address}: {error}") from error
 
@@ -90,3 +87,38 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror}") from error
+
+
+def _server_credentials(credentials: MutualTls) -> grpc.ServerCredentials:
+    """Credentials that follow the files: certificates are renewed while a process runs."""
+    current = [_server_files(credentials)]
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        try:
+            found = _server_files(credentials)
+        except CredentialsError as error:
+            # Half of a renewal, perhaps. What was valid a moment ago is used until it is whole.
+            logger.warning("certificate not renewed error=%s", error)
+            return None
+        if found == current[0]:
+            return None
+        current[0] = found
+        return _configuration(found)
+
+    # The stubs do not know that None means unchanged.
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(current[0]),
+        fetch,  # type: ignore[arg-type]
+        require_client_authentication=True,
+    )
+
+
+def _server_files(credentials: MutualTls) -> tuple[bytes, bytes, bytes]:
+    files = (credentials.private_key, credentials.certificate, credentials.authority)
+    private_key, certificate, authority = map(_read, files)
+    return private_key, certificate, authority
+
+
+def _configuration(files: tuple[bytes, bytes, bytes]) -> grpc.ServerCertificateConfiguration:
+    private_key, certificate, authority = files
+    return grpc.ssl_server_certificate_configuration([(private_key, certificate)], authority)

@@ -76,6 +76,7 @@ class Dialer:
         self._greeting = greeting
         self._wrap = wrap
         self._closing = asyncio.Event()
+        self._heard = False
         self._connected = False
         self._broken_since = 0.0
         self._patience_seconds = session.options.reconnect_seconds
@@ -102,7 +103,7 @@ class Dialer:
 
     async def _say_goodbye(self, carrying: asyncio.Task[ServiceError | None]) -> None:
         """Let the other side see an end, not a break, if it is there to see it."""
-        if self._connected:
+        if self._heard:
             self._session.finish()
             await asyncio.wait((carrying,), timeout=_GOODBYE_SECONDS)
 
@@ -141,6 +142,7 @@ class Dialer:
         else:
             return StreamBroken("the peer closed the session")
         finally:
+            self._heard = False
             if self._connected:
                 self._connected = False
                 self._broken_since = loop.time()
@@ -148,6 +150,7 @@ class Dialer:
 
     async def _greet(self, stream: ByteStream) -> Peer:
         await stream.write(self._greeting.connect())
+        self._heard = True
         return self._greeting.accepted(expect(await stream.read(), "accept").accept)
 
 

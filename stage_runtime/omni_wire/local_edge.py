@@ -114,13 +114,14 @@ class LocalEdgeSender:
             if send is None:
                 break
             self._deliver(send)
-        owed = self._incoming.take_owed()
-        self._sender.acknowledge(owed.received, owed.released, owed.rows)
+        if self._incoming.owes:
+            owed = self._incoming.take_owed()
+            self._sender.acknowledge(owed.received, owed.released, owed.rows)
+            # What was released may let go of more.
+            self._schedule()
         self._report_stalls()
         if self._sender.idle or self._closed.is_set():
             self._drained.set()
-        elif self._sender.sendable:
-            self._schedule()
 
     def _deliver(self, send: Send[EdgeMessage]) -> None:
         message, keys, cost = send.item.content, send.item.keys, send.item.cost

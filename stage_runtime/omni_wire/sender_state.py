@@ -66,7 +66,7 @@ class SenderState(Generic[Content]):
         self._held: dict[RequestKey, deque[Item[Content]]] = {}
         self._bulk: _Bulk[Content] | None = None
         self._bulk_last = False
-        # Sent and not acknowledged, in order; the first `_replayed` were sent on this connection.
+        # Sent and not acknowledged; what of it is still to be sent again on this stream.
         self._unacknowledged: deque[Send[Content]] = deque()
         self._replay: Iterator[Send[Content]] | None = None
         # Requests last reported as stalled.
@@ -83,11 +83,6 @@ class SenderState(Generic[Content]):
         """Whether everything posted has been received."""
         waiting = self._urgent or self._ready or self._held or self._bulk
         return not waiting and not self._unacknowledged
-
-    @property
-    def sendable(self) -> bool:
-        """Whether something may leave as soon as a stream stands."""
-        return bool(self._urgent or self._ready or self._bulk or self._replay)
 
     @property
     def held_bytes(self) -> int:
@@ -120,9 +115,13 @@ class SenderState(Generic[Content]):
             self.accounts.charge(item)
             (self._urgent if urgent else self._ready).append(item)
             return
-        if len(item.keys) == 1 and (item.bulk or self._blocked(item.keys[0])):
-            self._held.setdefault(item.keys[0], deque()).append(item)
-            self._promote()
+        key = item.keys[0]
+        if key in self._held:
+            self._held[key].append(item)
+            return
+        if len(item.keys) == 1 and (item.bulk or self._blocked(key)):
+            self._held[key] = deque((item,))
+            self._promote_one(key)
             return
         self.accounts.charge(item)
         self._ready.append(item)

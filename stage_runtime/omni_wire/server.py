@@ -51,7 +51,7 @@ class WireServer:
         """Begin to serve."""
         await self.grpc.start()
 
-    async def stop(self, grace_seconds: float = 0.0) -> None:
+    async def stop(self, grace_seconds: float = 1.0) -> None:
         """Turn health to NOT_SERVING, let calls end for a while, then end them."""
         await self._health.enter_graceful_shutdown()
         await self.grpc.stop(grace_seconds)

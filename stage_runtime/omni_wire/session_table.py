@@ -42,7 +42,7 @@ class Caller:
 class Hosted:
     """A session with the caller it belongs to."""
 
-    __slots__ = ("caller", "carrying", "expiry", "on_lost", "session")
+    __slots__ = ("caller", "carrying", "ended", "expiry", "on_lost", "session")
 
     def __init__(self, caller: Caller, session: Session, on_lost: OnLost) -> None:
         self.caller = caller
@@ -50,6 +50,7 @@ class Hosted:
         self.on_lost = on_lost
         self.carrying: asyncio.Task[None] | None = None
         self.expiry: asyncio.TimerHandle | None = None
+        self.ended: ServiceError | None = None
 
 
 class SessionTable:
@@ -101,6 +102,8 @@ class SessionTable:
             if hosted.carrying is carrying:
                 hosted.carrying = None
                 self._broken(hosted, carrying)
+        if hosted.ended is not None:
+            raise hosted.ended
         if not carrying.cancelled():
             carrying.result()
 
@@ -130,6 +133,7 @@ class SessionTable:
         if self._hosted.get(hosted.caller.name) is not hosted:
             return
         del self._hosted[hosted.caller.name]
+        hosted.ended = error
         self._remember(hosted.caller.name, hosted.caller.session)
         if hosted.expiry is not None:
             hosted.expiry.cancel()

@@ -14,7 +14,13 @@ from grpc import aio
 
 from omni_wire.decoder import decode_endpoint
 from omni_wire.edge import DEFAULT_OPTIONS, EdgeOptions, EdgeReceiver, Release
-from omni_wire.errors import ServiceError, StaleIncarnation, Unavailable, WireFormatError
+from omni_wire.errors import (
+    Draining,
+    ServiceError,
+    StaleIncarnation,
+    Unavailable,
+    WireFormatError,
+)
 from omni_wire.greeting import agree_version, begin_accept
 from omni_wire.handshake import Peer, enclose, expect, resume_of
 from omni_wire.identity import Endpoint
@@ -61,8 +67,8 @@ class StageServer:
         return stream_handler(SERVICE, "Exchange", self._exchange)
 
     def close(self) -> None:
-        """End every edge; senders will find nobody here."""
-        self._table.close(Unavailable("the process stops"))
+        """End every edge; senders are told that nobody will be here."""
+        self._table.close(Draining("the process stops"))
 
     async def _exchange(self, _: object, context: aio.ServicerContext[Any, Any]) -> None:
         await serve_stream(context, self._serve)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import grpc
 from grpc import aio
 
-from omni_wire.errors import ServiceError
+from omni_wire.errors import Draining, ServiceError
 from omni_wire.status import error_of
 
 
@@ -111,6 +111,7 @@ class ServerStream:
 
 def _meaning_of(error: aio.AioRpcError) -> ServiceError | StreamBroken:
     """What a failed call means to the dialling side."""
-    if error.code() in _FINAL:
-        return error_of(error)
+    meaning = error_of(error)
+    if error.code() in _FINAL or isinstance(meaning, Draining):
+        return meaning
     return StreamBroken(f"{error.code().name}: {error.details()}")

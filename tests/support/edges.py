@@ -169,15 +169,21 @@ async def connected(
 
 @asynccontextmanager
 async def hosted(
-    destination: Endpoint, receiver: Recorder, options: EdgeOptions = SMALL
+    destination: Endpoint,
+    receiver: Recorder,
+    options: EdgeOptions = SMALL,
+    *,
+    crash: bool = False,
 ) -> AsyncIterator[StageServer]:
-    """A process that hosts the destination, as far as its senders can tell."""
+    """A process that hosts the destination; one that crashes does not say that it ends."""
     stage = StageServer(destination.incarnation, options)
     stage.host(destination.instance, receiver)
     server = WireServer([SERVICE], [stage.handler()], options)
     server.listen(destination.address, Plaintext())
     async with server:
         yield stage
+        if crash:
+            await server.stop(0.0)
         stage.close()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from omni_wire.credentials import Plaintext
-from omni_wire.errors import InstanceLost, StaleIncarnation, VersionMismatch
+from omni_wire.errors import Draining, InstanceLost, StaleIncarnation, VersionMismatch
 from omni_wire.grpc_edge import GrpcEdgeSender
 from omni_wire.identity import Endpoint, RequestKey
 from omni_wire.messages import Payload, Row, StepFrame, StreamDone
@@ -162,13 +162,23 @@ async def test_a_restarted_receiver_is_another_peer(tmp_path: Path) -> None:
     sender = GrpcEdgeSender(SOURCE, destination(tmp_path), Plaintext(), reports, SMALL)
     first, second = Recorder(), Recorder()
     async with running(sender):
-        async with hosted(destination(tmp_path), first):
+        async with hosted(destination(tmp_path), first, crash=True):
             sender.post(frame(0, A))
             await first.count(1)
         async with hosted(destination(tmp_path, incarnation=23), second):
             sender.post(frame(1, A))
             assert isinstance(await reports.until_lost(), StaleIncarnation)
     assert not second.messages
+
+
+async def test_a_receiver_that_stops_says_so(tmp_path: Path) -> None:
+    reports, receiver = Reports(), Recorder()
+    sender = GrpcEdgeSender(SOURCE, destination(tmp_path), Plaintext(), reports, SMALL)
+    async with running(sender):
+        async with hosted(destination(tmp_path), receiver):
+            sender.post(frame(0, A))
+            await receiver.count(1)
+        assert isinstance(await reports.until_lost(), Draining)
 
 
 async def test_a_restarted_sender_replaces_the_one_before_which_cannot_return(
