@@ -12,7 +12,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from omni_config.errors import OmniError
 from omni_runtime.background import in_background
@@ -84,7 +85,7 @@ class Group:
                 host.add(wiring, schedulers[instance.name], instance.config.comm)
             server = WireServer([STAGE_SERVICE], [host.server.handler()])
             server.listen(options.listen, options.credentials)
-            async with server:
+            async with server, self._metrics(host):
                 registration = Registration(self._hello(host), host, self._stopping.ask)
                 watching = tasks.create_task(
                     keep_liveness(server, schedulers.values(), options.stuck_seconds)
@@ -95,6 +96,18 @@ class Group:
                 announcing.cancel()
                 await self._drain(host, registration, server)
                 watching.cancel()
+
+    @asynccontextmanager
+    async def _metrics(self, host: StageHost) -> AsyncIterator[None]:
+        port = self._options.metrics_port
+        if port is None:
+            yield
+            return
+        from omni_runtime.metrics import registry_of
+        from omni_runtime.metrics_page import metrics_page
+
+        async with metrics_page(registry_of(host), port):
+            yield
 
     def _hello(self, host: StageHost) -> Hello:
         """Return what this group says of itself to gateways."""
@@ -130,7 +143,7 @@ class Group:
                 await host.outlet.drain()
                 await registration.drain()
         except TimeoutError:
-            logger.warning("stopping with messages that nobody received")
+            logger.info("somebody was not there for the last words")
         registration.close()
         await host.close()
 

@@ -29,7 +29,22 @@ from omni_wire.messages import (
 
 logger = EventLogger(__name__)
 
-Connect = Callable[[str, Endpoint, EdgeEvents], EdgeSender]
+
+class MeasuredEdge(EdgeSender, Protocol):
+    """An edge that knows how much it holds."""
+
+    @property
+    def unreleased_bytes(self) -> int:
+        """Bytes sent or under way whose credit has not come back."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait here for credit."""
+        ...
+
+
+Connect = Callable[[str, Endpoint, EdgeEvents], MeasuredEdge]
 """Opens the edge from an instance (by name) to an endpoint; `run` of the edge is started by the
 outlet.
 """
@@ -86,7 +101,7 @@ class GroupOutlet:
         self.gateways: dict[str, GatewayLink] = {}
         self._connect = connect
         self._tasks = tasks
-        self._edges: dict[tuple[str, Endpoint], EdgeSender] = {}
+        self._edges: dict[tuple[str, Endpoint], MeasuredEdge] = {}
         self._lost: Tombstones[tuple[str, Endpoint], ServiceError] = Tombstones(1000)
         self._unacknowledged: dict[RequestKey, set[str]] = {}
 
@@ -94,7 +109,7 @@ class GroupOutlet:
         return len(self._edges)
 
     @property
-    def edges(self) -> Mapping[tuple[str, Endpoint], EdgeSender]:
+    def edges(self) -> Mapping[tuple[str, Endpoint], MeasuredEdge]:
         """Open edges by source instance and endpoint."""
         return self._edges
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
@@ -213,6 +214,10 @@ class Outbox(Protocol):
         ...
 
 
+STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper bounds of the buckets in which steps are counted by length."""
+
+
 class Heartbeat:
     """Sign of life of a scheduler, written by its threads and read by anyone.
 
@@ -231,6 +236,7 @@ class Heartbeat:
         self.last_step_seconds = 0.0
         self._lock = threading.Lock()
         self._started: list[float] = []
+        self._counts = [0] * (len(STEP_SECONDS) + 1)
 
     def begin(self) -> float:
         """Mark the start of a step and return it (monotonic seconds), for `end`."""
@@ -247,6 +253,12 @@ class Heartbeat:
             self.steps += 1
             self.busy_seconds += seconds
             self.last_step_seconds = seconds
+            self._counts[bisect_left(STEP_SECONDS, seconds)] += 1
+
+    def step_counts(self) -> list[int]:
+        """Return how many steps ended within each of `STEP_SECONDS`, and then the longer ones."""
+        with self._lock:
+            return list(self._counts)
 
     def stuck_seconds(self, now: float) -> float:
         """Return for how long the oldest step in progress has run; 0 between steps."""

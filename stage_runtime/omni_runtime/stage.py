@@ -7,11 +7,12 @@ what waits for them, so nothing here can block anything else.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from omni_runtime.logging import EventLogger
-from omni_runtime.scheduler import OutboxMessage, Scheduler
+from omni_runtime.scheduler import OutboxMessage, Scheduler, Stall
 from omni_runtime.scheduler_thread import SchedulerThread
 from omni_runtime.stage_events import (
     AbortAsked,
@@ -70,12 +71,26 @@ class Outlet(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class StageCounts:
+    """What happened at a stage since it started.
+
+    Attributes:
+        stalls: times a request was held back because a reader had no room.
+        failures: requests that failed here, by reason.
+    """
+
+    stalls: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+
 class Stage:
     """One hosted stage instance. Everything is called on the event loop's thread."""
 
     def __init__(self, wiring: StageWiring, scheduler: Scheduler, outlet: Outlet) -> None:
         self.wiring = wiring
         self.scheduler = scheduler
+        self.counts = StageCounts()
         self._state = StageState(wiring)
         self._outlet = outlet
         self._thread = SchedulerThread(wiring.instance, scheduler, self._made)
@@ -184,6 +199,8 @@ class Stage:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case ToScheduler(message):
+                if isinstance(message, Stall):
+                    self.counts.stalls += 1
                 self.scheduler.inbox.put(message)
             case ToPeer(peer, message):
                 self._post(peer, message)
@@ -200,6 +217,7 @@ class Stage:
 
     def _post(self, peer: Peer, message: Outgoing) -> None:
         if isinstance(message, Failed):
+            self.counts.failures[message.error.reason] += 1
             logger.warning(
                 "request failed",
                 request=message.key,

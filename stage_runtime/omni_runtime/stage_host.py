@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omni_config.settings import CommConfig
-from omni_runtime.outlet import GroupOutlet
+from omni_runtime.outlet import GroupOutlet, MeasuredEdge
 from omni_runtime.scheduler import Scheduler
 from omni_runtime.stage import Stage
 from omni_runtime.stage_wiring import StageWiring
 from omni_wire.credentials import Credentials
 from omni_wire.dialer import WrapStream
-from omni_wire.edge import EdgeEvents, EdgeOptions, EdgeSender
+from omni_wire.edge import EdgeEvents, EdgeOptions
 from omni_wire.grpc_edge import GrpcEdgeSender
 from omni_wire.identity import Endpoint
 from omni_wire.local_edge import LocalEdgeSender
@@ -93,7 +93,7 @@ class StageHost:
     def _endpoint(self, instance: str) -> Endpoint:
         return Endpoint(instance, self.identity.address, self.identity.incarnation)
 
-    def _connect(self, source: str, endpoint: Endpoint, events: EdgeEvents) -> EdgeSender:
+    def _connect(self, source: str, endpoint: Endpoint, events: EdgeEvents) -> MeasuredEdge:
         options = self._options[source]
         local = self.stages.get(endpoint.instance)
         if local is not None and endpoint.incarnation == self.identity.incarnation:

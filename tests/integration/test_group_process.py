@@ -8,11 +8,16 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from omni_runtime.liveness import LIVENESS
 from tests.support.group_processes import START_SECONDS, Deployment, deployment
+from tests.support.ports import free_port, http_get
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -58,6 +63,24 @@ async def test_a_group_says_who_it_is_and_how_it_does(echo: Deployment) -> None:
     await echo.gateway.until(
         lambda: "reverse" in back.stats and back.stats["reverse"].heartbeat > 0, "a heartbeat"
     )
+
+
+async def test_a_group_tells_prometheus_and_probes_how_it_does(echo: Deployment) -> None:
+    await echo.stop("back")
+    await echo.gateway.until(lambda: "back" not in echo.gateway.groups, "the end of the group")
+    port = free_port()
+    await echo.start("back", extra=[f"--metrics-port={port}"])
+    calls = [echo.gateway.submit(f"m{n}", inputs={"text": "x"}) for n in range(3)]
+    await echo.gateway.end(*calls)
+    page = await http_get(port, "/metrics")
+    assert 'omni_stage_step_duration_seconds_count{stage="reverse"} 3.0' in page
+    assert 'omni_stage_in_flight_requests{stage="answer"} 0.0' in page
+    assert 'omni_edge_unreleased_bytes{peer="answer",stage="reverse"}' in page
+    async with aio.insecure_channel(echo.runtime.endpoints.addresses["back"]) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)  # its stub knows no methods
+        for service in ("", LIVENESS):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def test_groups_that_die_or_drain_in_the_middle_of_a_stream() -> None:

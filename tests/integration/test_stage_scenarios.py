@@ -93,9 +93,8 @@ async def test_an_abort_at_any_moment_leaves_nothing(run: Run, boundary: int) ->
         await cluster.empty()
 
 
-async def test_a_dead_replica_fails_its_own_requests_only(run: Run, transport: Transport) -> None:
-    if transport == "local":
-        pytest.skip("replicas of one process die with it")
+@pytest.mark.parametrize("transport", ["grpc", "shm"], indirect=True)
+async def test_a_dead_replica_fails_its_own_requests_only(run: Run) -> None:
     async with run(TwoLevelStreamPipelineConfig, writer={"step_seconds": 0.002}) as cluster:
         calls = [submit(cluster, f"r{n}", n, 100) for n in range(4)]
         await cluster.until(lambda: all(call.rows.get("sound") for call in calls))

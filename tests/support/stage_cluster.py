@@ -198,16 +198,15 @@ class Cluster:
                 if stage.in_flight or scheduler.in_flight or len(scheduler.inbox):
                     left.append(f"{name}: {stage.in_flight} and {scheduler.in_flight} requests")
             for (source, endpoint), edge in process.host.outlet.edges.items():
-                unreleased = getattr(edge, "unreleased_bytes", 0)
-                if unreleased:
-                    left.append(f"{source} -> {endpoint.instance}: {unreleased} bytes")
+                if edge.unreleased_bytes:
+                    left.append(f"{source} -> {endpoint.instance}: {edge.unreleased_bytes} bytes")
         return left
 
     @property
     def edge_bytes(self) -> int:
         """Bytes that all edges hold, under way or waiting for credit."""
         return sum(
-            getattr(edge, "unreleased_bytes", 0) + getattr(edge, "held_bytes", 0)
+            edge.unreleased_bytes + edge.held_bytes
             for process in self.processes.values()
             for edge in process.host.outlet.edges.values()
         )

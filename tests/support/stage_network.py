@@ -9,7 +9,7 @@ each once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from omni_runtime.stage_events import (
 )
 from omni_runtime.stage_state import StageState
 from omni_runtime.stage_wiring import load_hook, wire_stage
+from omni_wire.edge import Release
 from omni_wire.errors import InstanceLost
 from omni_wire.identity import Endpoint, RequestKey, stage_of
 from omni_wire.messages import Abort, Completed, Failed, OutputFrame, RequestView, StepFrame
@@ -93,51 +94,55 @@ class Edge:
 
 
 class Network:
-    """Stages, edges and one gateway of a pipeline.
+    """Stages, edges and one gateway of a pipeline. The gateway here is the simplest there could be.
 
     Args:
         pipeline: a pipeline class whose factories need no arguments.
     """
 
     def __init__(self, pipeline: type[PipelineConfig]) -> None:
-        self.config = pipeline(model_path="none")
+        settings: dict[str, Any] = {"model_path": "none"}
+        self.config = pipeline(**settings)
         self.nodes: dict[str, Node] = {}
         self.edges: dict[tuple[str, Peer], Edge] = {}
-        self._book = CallBook(self.config, self._failed)
-        self.calls = self._book.calls
+        self.book = CallBook(self.config, self._failed)
         self.now = 0.0
+        self._topology = expand_replicas(self.config)
         self._incarnation = 0
         self._turn = 0
         self._events: deque[tuple[str, Event]] = deque()
         self._handling = False
-        self._topology = expand_replicas(self.config)
-        for instance in self._topology.instances:
-            self.start(instance.name)
+        for process in dict.fromkeys(it.process for it in self._topology.instances):
+            self.start(process)
 
-    def start(self, instance: str) -> None:
-        """Start an instance, with a new incarnation."""
+    def members(self, process: str) -> list[str]:
+        """Return the instances of a process."""
+        return [it.name for it in self._topology.instances if it.process == process]
+
+    def start(self, process: str) -> int:
+        """Start a process; return its incarnation."""
         self._incarnation += 1
-        config = self.config.by_name[stage_of(instance)]
-        self.nodes[instance] = Node(
-            Endpoint(instance, f"unix:/{instance}", self._incarnation),
-            StageState(wire_stage(config, instance)),
-            scheduler_of(load_hook(config.factory_path)()),
-        )
+        for instance in self.members(process):
+            config = self.config.by_name[stage_of(instance)]
+            self.nodes[instance] = Node(
+                Endpoint(instance, f"unix:/{process}", self._incarnation),
+                StageState(wire_stage(config, instance)),
+                scheduler_of(load_hook(config.factory_path)()),
+            )
+        return self._incarnation
 
-    def kill(self, instance: str) -> None:
-        """Kill an instance: its requests, and all that was under way to or from it, are gone."""
-        endpoint = self.nodes.pop(instance).endpoint
+    def kill(self, process: str) -> None:
+        """Kill a process: its requests, and all that was under way to or from it, are gone."""
+        gone = [self.nodes.pop(instance).endpoint for instance in self.members(process)]
         for (source, peer), edge in list(self.edges.items()):
-            if source == instance or peer == endpoint:
+            if source in self.members(process) or peer in gone:
                 del self.edges[source, peer]
                 edge.unreleased.clear()
-        lost = InstanceLost(f"{instance} was killed")
+        lost = InstanceLost(f"{process} was killed")
         for name in list(self.nodes):
-            self.happen(name, PeerLost(endpoint, lost))
-        for call in self.calls.values():
-            call.unacknowledged.discard(endpoint)
-            if not call.ended and endpoint in call.bindings.values():
-                self._book.fail(call, lost.info)
+            for endpoint in gone:
+                self.happen(name, PeerLost(endpoint, lost))
+        self.process_lost(gone, lost)
 
     def submit(self, request_id: str, **view: Any) -> Call:
         """Send a request to the entry stage, bound to the replicas whose turn it is."""
@@ -147,7 +152,7 @@ class Network:
             copies = self._topology.instances_of(stage.name)
             alive = [name for name in copies if name in self.nodes]
             bindings[stage.name] = self.nodes[alive[self._turn % len(alive)]].endpoint
-        call = self._book.open(request_id, bindings, RequestView(**view))
+        call = self.book.open(request_id, bindings, RequestView(**view))
         entry = bindings[self.config.entry].instance
         self.happen(entry, Submitted(call.payload, lambda key=None: None))
         return call
@@ -157,6 +162,23 @@ class Network:
         if not call.ended:
             call.aborted = True
         self._broadcast_abort(call, reason)
+
+    def hear(self, message: Outgoing, source: Endpoint, release: Release) -> None:
+        """The gateway takes a message."""
+        del source
+        self.book.receive(message)
+        release()
+
+    def let_go(self, endpoint: Endpoint, key: RequestKey) -> None:
+        """The gateway hears that an instance holds nothing of an aborted request any more."""
+        self.book.calls[key].unacknowledged.discard(endpoint)
+
+    def process_lost(self, gone: Collection[Endpoint], error: InstanceLost) -> None:
+        """The gateway hears that a process died."""
+        for call in self.book.calls.values():
+            call.unacknowledged.difference_update(gone)
+            if not call.ended and not set(gone).isdisjoint(call.bindings.values()):
+                self.book.fail(call, error.info)
 
     def possible(self) -> list[Callable[[], None]]:
         """Return everything that could happen next."""
@@ -198,7 +220,7 @@ class Network:
                 case AbortPeer(peer, key, reason):
                     self._drop(instance, peer, key, reason)
                 case Acknowledge(key):
-                    self.calls[key].unacknowledged.discard(node.endpoint)
+                    self.let_go(node.endpoint, key)
                 case ForgetPeer():
                     pass
 
@@ -212,7 +234,7 @@ class Network:
         for edge in self.edges.values():
             held = {key: count for key, count in edge.unreleased.items() if count}
             assert not held, f"{edge.source} -> {edge.peer} never got credit back: {held}"
-        waiting = [str(call.key) for call in self.calls.values() if call.unacknowledged]
+        waiting = [str(call.key) for call in self.book.calls.values() if call.unacknowledged]
         assert not waiting, f"aborts were never acknowledged: {waiting}"
 
     def _possible(self) -> Iterator[Callable[[], None]]:
@@ -239,19 +261,18 @@ class Network:
 
     def _deliver(self, edge: Edge, index: int) -> None:
         message = edge.waiting.pop(index)
-        if isinstance(edge.peer, GatewayPeer):
-            self._book.receive(message)
-            self._release(edge, set(keys_of(message)))
-            return
-        name = edge.peer.instance
         held = set(keys_of(message))
 
         def release(key: RequestKey | None = None) -> None:
-            self._release(edge, held if key is None else held & {key})
-            held.difference_update(set(held) if key is None else {key})
+            returned = set(held) if key is None else held & {key}
+            held.difference_update(returned)
+            self._release(edge, returned)
 
+        if isinstance(edge.peer, GatewayPeer):
+            self.hear(message, self.nodes[edge.source].endpoint, release)
+            return
         assert not isinstance(message, OutputFrame | Completed | Failed)
-        self.happen(name, Delivered(message, release))
+        self.happen(edge.peer.instance, Delivered(message, release))
 
     def _release(self, edge: Edge, keys: set[RequestKey]) -> None:
         for key in set(keys):

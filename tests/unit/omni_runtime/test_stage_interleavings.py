@@ -18,8 +18,6 @@ from examples.two_level_stream.topology import TwoLevelStreamPipelineConfig
 from tests.support.stage_calls import Call
 from tests.support.stage_network import Network
 
-REPLICAS = ("speaker@r0", "speaker@r1", "sound@r0", "sound@r1")
-
 
 class TwoLevelStream(RuleBasedStateMachine):
     """Two terminals, a stream that feeds a stream, two replicas."""
@@ -54,10 +52,8 @@ class TwoLevelStream(RuleBasedStateMachine):
 
     @rule(replica=st.sampled_from((0, 1)))
     def a_process_dies_and_comes_back(self, replica: int) -> None:
-        for stage in ("speaker", "sound"):
-            self.network.kill(f"{stage}@r{replica}")
-        for stage in ("speaker", "sound"):
-            self.network.start(f"{stage}@r{replica}")
+        self.network.kill(f"speaker@r{replica}")
+        self.network.start(f"speaker@r{replica}")
 
     def teardown(self) -> None:
         self.network.settle()
@@ -112,10 +108,10 @@ class FanOut(RuleBasedStateMachine):
     def a_client_leaves(self, choice: int) -> None:
         self.network.abort(list(self.expected)[choice % len(self.expected)])
 
-    @rule(stage=st.sampled_from(("total", "largest", "join")))
-    def a_process_dies_and_comes_back(self, stage: str) -> None:
-        self.network.kill(stage)
-        self.network.start(stage)
+    @rule(process=st.sampled_from(("front", "side", "back")))
+    def a_process_dies_and_comes_back(self, process: str) -> None:
+        self.network.kill(process)
+        self.network.start(process)
 
     def teardown(self) -> None:
         self.network.settle()
