@@ -106,18 +106,19 @@ class GatewayServer:
         """
         servers = self._servers()
         with self._metrics():
-            async with asyncio.TaskGroup() as tasks:
-                health = tasks.create_task(self._health.run())
+            # No task group: what is raised inside the context must leave it as it is.
+            health = asyncio.create_task(self._health.run())
+            try:
                 for server in servers:
                     await server.start()
-                try:
-                    yield
-                finally:
-                    health.cancel()
-                    self.coordinator.stop(Draining("the gateway stops"))
-                    self._control.close()
-                    for server in servers:
-                        await server.stop(grace=STOP_SECONDS)
+                yield
+            finally:
+                health.cancel()
+                self.coordinator.stop(Draining("the gateway stops"))
+                self._control.close()
+                for server in servers:
+                    await server.stop(grace=STOP_SECONDS)
+                await asyncio.wait([health])
 
     async def ready(self) -> None:
         """Return once every stage has, or had, a replica that takes requests."""
