@@ -61,15 +61,14 @@ def mkv(frames: Pixels, fps: int = 2, track: Samples | None = None) -> bytes:
         pictures: Any = container.add_stream("ffv1", rate=fps)
         pictures.width, pictures.height = frames.shape[2], frames.shape[1]
         pictures.pix_fmt = "bgr0"
-        sounds: Any = (
-            container.add_stream("pcm_s16le", rate=SAMPLE_RATE) if track is not None else None
-        )
+        sounds: Any = None
+        if track is not None:
+            sounds = container.add_stream("pcm_s16le", rate=SAMPLE_RATE, layout="mono")
         for pixels in frames:
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             container.mux(pictures.encode(frame))
         container.mux(pictures.encode())
         if sounds is not None and track is not None:
-            sounds.layout = "mono"
             values = np.round(track * 32768).astype(np.int16)[None]
             samples = av.AudioFrame.from_ndarray(values, format="s16", layout="mono")
             samples.sample_rate = SAMPLE_RATE

@@ -7,49 +7,77 @@ that runs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, NoReturn
-
-from omni_models.plan_only import refuse
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from omni_runtime.scheduler import Scheduler
     from omni_wire.messages import Payload
-
-MODEL = "Qwen3-Omni"
 
 
 def create_preprocessing(
     model_path: str,
     *,
     max_seq_len: int | None = None,
-    max_concurrency: int = 1,
+    max_concurrency: int = 16,
+    speech_enabled: bool = True,
     video_fps: float = 2.0,
     video_max_frames: int = 768,
     video_min_pixels: int | None = None,
     video_max_pixels: int | None = None,
     use_audio_in_video: bool = False,
     max_media_bytes: int = 256 << 20,
+    max_media_pixels: int = 64 << 20,
+    max_media_seconds: float = 3600.0,
     media_timeout_s: float = 30.0,
     allow_media_domains: tuple[str, ...] = (),
     allow_media_folder: str | None = None,
-) -> NoReturn:
+) -> Scheduler:
     """Turn messages and media into token ids and encoder inputs.
 
     Args:
         model_path: local directory or hub id of the checkpoint.
         max_seq_len: longest prompt plus answer in tokens; the checkpoint's context when null.
         max_concurrency: requests preprocessed at once.
+        speech_enabled: whether the pipeline speaks.
         video_fps: frames sampled per second of video.
         video_max_frames: most frames sampled from one video.
-        video_min_pixels: smallest total of pixels a video is resized to; the processor's when null.
-        video_max_pixels: largest total of pixels a video is resized to; the processor's when null.
+        video_min_pixels: fewest pixels a frame is resized to; the processor's when null.
+        video_max_pixels: most pixels a frame is resized to; the processor's when null.
         use_audio_in_video: hear the sound track of a video.
         max_media_bytes: most bytes of one media item.
+        max_media_pixels: most pixels of a picture, or of one frame of a video.
+        max_media_seconds: most seconds of a sound or video.
         media_timeout_s: seconds allowed to fetch and decode the media of a request.
         allow_media_domains: hosts that media may be fetched from; empty allows public addresses.
         allow_media_folder: folder that local media files may be read from; null allows none.
     """
-    refuse(MODEL)
+    from omni_models.qwen3_omni.preprocessing import stage
+
+    return stage.build_preprocessing(
+        stage.PreprocessingSettings(
+            model_path=model_path,
+            max_seq_len=max_seq_len,
+            max_concurrency=max_concurrency,
+            speech_enabled=speech_enabled,
+            video=stage.VideoSettings(
+                stage.Sampling(video_fps, video_max_frames),
+                video_min_pixels,
+                video_max_pixels,
+                use_audio_in_video,
+            ),
+            limits=stage.MediaLimits(
+                max_bytes=max_media_bytes,
+                max_pixels=max_media_pixels,
+                max_seconds=max_media_seconds,
+                timeout_seconds=media_timeout_s,
+            ),
+            policy=stage.FetchPolicy(
+                tuple(allow_media_domains),
+                None if allow_media_folder is None else Path(allow_media_folder),
+            ),
+        )
+    )
 
 
 def create_image_encoder(

@@ -21,7 +21,6 @@ from omni_config.schema import (
     engine_of,
 )
 from omni_config.settings import FactoryArgs, PlacementConfig
-from omni_models.plan_only import STAGES_NOT_BUILT
 from omni_models.qwen3_omni.placement_policy import colocated_problems, separate_problems
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
 
     architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
     model_types: ClassVar[Names] = ("qwen3_omni_moe",)
-    plan_only: ClassVar[str | None] = STAGES_NOT_BUILT
     tensor_parallel_stages: ClassVar[Names] = ("thinker",)
     weight_share_architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
     env_floor: ClassVar[dict[str, str]] = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
@@ -109,6 +107,10 @@ class Qwen3OmniPipelineConfig(_Qwen3OmniPipelineConfig):
             ),
             _decode(process),
         )
+
+    def stage_factory_kwargs(self, stage: StageConfig) -> dict[str, object]:
+        """Tell preprocessing that this pipeline only writes."""
+        return {"speech_enabled": False} if stage.name == "preprocessing" else {}
 
 
 class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):

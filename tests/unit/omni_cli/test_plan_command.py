@@ -26,7 +26,6 @@ def test_speech_runs_as_seven_processes_on_two_gpus() -> None:
     shown = omni("plan", "--model-path", "m/m", "--variant", "speech")
     assert shown.stdout == (
         "Qwen3OmniSpeechPipelineConfig  m/m\n"
-        "plan-only: its stages are not built yet\n"
         "\n"
         "process        device  stages\n"
         "preprocessing  CPU     preprocessing\n"

@@ -1,0 +1,1 @@
+"""Media that clients send or point to: fetched within bounds, decoded within bounds."""

@@ -1,0 +1,1 @@
+"""From a conversation and its media to token ids and encoder inputs."""
