@@ -52,7 +52,7 @@ def status_of(info: ErrorInfo) -> status_pb2.Status:
     return status
 
 
-def error_of(error: aio.AioRpcError) -> ServiceError:
+def error_of(error: aio.AioRpcError | grpc.Call) -> ServiceError:
     """The error that a peer ended a call with.
 
     A status without our detail, which a proxy or gRPC itself may send, keeps its code and text.
@@ -74,7 +74,7 @@ def error_of(error: aio.AioRpcError) -> ServiceError:
     return from_info(info)
 
 
-def _detail_of(error: aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
+def _detail_of(error: aio.AioRpcError | grpc.Call) -> error_details_pb2.ErrorInfo | None:
     trailing = dict(error.trailing_metadata() or ())
     raw = trailing.get(_STATUS_KEY)
     if not isinstance(raw, bytes):
