@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster_programs import why_no_cluster
+
 SKIPS_FAIL = os.environ.get("OMNIPIPE_CI") == "1"
 MAY_SKIP_IN_CI = "gpu"
 
@@ -24,13 +26,6 @@ def _go_missing() -> str | None:
     return None if shutil.which("go") else "needs the Go toolchain: no `go` on PATH"
 
 
-def _cluster_missing() -> str | None:
-    config = os.environ.get("KUBECONFIG", "")
-    return (
-        None if config and Path(config).is_file() else "needs a cluster: KUBECONFIG names no file"
-    )
-
-
 def _gpu_missing() -> str | None:
     return None if Path("/dev/nvidiactl").exists() else "needs an NVIDIA GPU: no /dev/nvidiactl"
 
@@ -38,7 +33,7 @@ def _gpu_missing() -> str | None:
 MISSING: Mapping[str, Callable[[], str | None]] = {
     "root": _root_missing,
     "go": _go_missing,
-    "cluster": _cluster_missing,
+    "cluster": why_no_cluster,
     "gpu": _gpu_missing,
 }
 """For each marker, why its requirement is not met here, or None."""

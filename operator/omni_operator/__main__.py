@@ -1,0 +1,7 @@
+"""Lets the operator start as `python -m omni_operator`."""
+
+import sys
+
+from omni_operator.main import main
+
+sys.exit(main())

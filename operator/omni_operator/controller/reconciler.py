@@ -1,0 +1,185 @@
+"""One turn for one pipeline: observe, decide, act, report.
+
+A turn looks at the whole state and never at what has just happened, so it does not matter how many
+changes it stands for, or where an earlier one was cut off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omni_config.errors import ConfigError
+from omni_operator.api.pipeline import OmniPipeline, read_pipeline
+from omni_operator.controller.certificates import Period, TlsFiles, issue, tls_secret
+from omni_operator.controller.client import ApiError
+from omni_operator.controller.events import EventRecorder
+from omni_operator.controller.executor import Executor
+from omni_operator.controller.gateways import GatewayAddress, Traffic
+from omni_operator.controller.indexes import Indexes, PipelineKey
+from omni_operator.controller.metrics import Metrics
+from omni_operator.controller.profiles import ProfileReader
+from omni_operator.controller.resources import GROUPS, PODS
+from omni_operator.controller.status_writer import StatusWriter
+from omni_operator.names import APP_COMPONENT, KIND, tls_server_name
+from omni_operator.plan.decision import decide
+from omni_operator.plan.world import Decision, GatewaysSeen, ObjectId, Observed, World
+from omni_operator.render.manifest import Manifest
+
+PROFILE_SECONDS = 30.0
+"""Profiles carry no label of ours and are not watched; they are read this often."""
+
+Decide = Callable[[Mapping[str, Any], Observed, World], Decision]
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Turns for pipelines.
+
+    Attributes:
+        world: gives what is the same for all pipelines, at the present time.
+        secret: what certificates derive from.
+        check_secret_seconds: how long a Secret that was found right is trusted.
+        profile_seconds: how often profiles are read again.
+    """
+
+    executor: Executor
+    status: StatusWriter
+    events: EventRecorder
+    profiles: ProfileReader
+    traffic: Traffic
+    metrics: Metrics
+    world: Callable[[], World]
+    secret: bytes
+    check_secret_seconds: float = 600.0
+    profile_seconds: float = PROFILE_SECONDS
+    decide: Decide = decide
+    _secrets: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    async def reconcile(self, key: PipelineKey, indexes: Indexes) -> float | None:
+        """Do what is to be done about one pipeline now.
+
+        Returns:
+            Seconds after which to look again although nothing was reported; None for never.
+
+        Raises:
+            ApiError: the API server refused or was not reached; the turn is to be repeated.
+            PodUnreachable: a pod could not be told to drain or to resume.
+        """
+        manifest = indexes.pipeline(key)
+        if manifest is None or manifest["metadata"].get("deletionTimestamp"):
+            # Kubernetes removes what it owned; there is nothing to do.
+            return None
+        pipeline = _readable(manifest)
+        observed = await self._observe(manifest, pipeline, indexes)
+        decision = self.decide(manifest, observed, self.world())
+        if pipeline is not None:
+            await self._certificates(pipeline)
+        for action in decision.actions:
+            await self.executor.execute(key, action, indexes)
+        await self._report(key, manifest, decision, indexes)
+        return self._next_look(pipeline, decision)
+
+    async def _observe(
+        self, manifest: Manifest, pipeline: OmniPipeline | None, indexes: Indexes
+    ) -> Observed:
+        metadata = manifest["metadata"]
+        key = metadata["namespace"], metadata["name"]
+        pods = tuple(indexes.of_pipeline(key, PODS))
+        return Observed(
+            objects={
+                ObjectId(one["kind"], one["metadata"]["name"]): one
+                for one in indexes.owned(key)
+                if not _is_left_over(one, metadata["uid"])
+            },
+            pods=pods,
+            profiles=await self.profiles.read(manifest),
+            gateways=await self._ask_gateways(pipeline, pods),
+        )
+
+    async def _ask_gateways(
+        self, pipeline: OmniPipeline | None, pods: tuple[Manifest, ...]
+    ) -> GatewaysSeen | None:
+        ips = tuple(sorted(_gateway_ips(pods)))
+        if not ips or pipeline is None:
+            return None
+        server_name = tls_server_name(pipeline.name, pipeline.namespace)
+        tls = self._own_certificate(pipeline, server_name)
+        return await self.traffic.seen(GatewayAddress(ips, server_name, tls))
+
+    def _own_certificate(self, pipeline: OmniPipeline, server_name: str) -> TlsFiles | None:
+        if pipeline.spec.certificates.mode != "Operator":
+            return None
+        period = Period.at(self.world().now, pipeline.uid)
+        return issue(self.secret, pipeline.uid, server_name, period, "operator")
+
+    async def _certificates(self, pipeline: OmniPipeline) -> None:
+        """Make the pipeline's certificate Secret true, unless it was found true lately."""
+        if pipeline.spec.certificates.mode != "Operator":
+            return
+        wanted = tls_secret(pipeline, self.secret, self.world().now)
+        version, now = wanted["data"]["tls.crt"], time.monotonic()
+        known = self._secrets.get(pipeline.uid)
+        if known is not None and known[0] == version and known[1] > now:
+            return
+        await self.executor.apply_secret(wanted)
+        self._secrets[pipeline.uid] = version, now + self.check_secret_seconds
+
+    async def _report(
+        self, key: PipelineKey, manifest: Manifest, decision: Decision, indexes: Indexes
+    ) -> None:
+        groups = {one["metadata"]["name"]: one for one in indexes.of_pipeline(key, GROUPS)}
+        reports = [
+            (groups[name], status)
+            for name, status in decision.group_status.items()
+            if name in groups
+        ]
+        try:
+            for seen, status in (*reports, (manifest, decision.status)):
+                written = await self.status.write(seen, status)
+                if written is not None:
+                    self.metrics.writes.labels("status", written["kind"]).inc()
+                    indexes.written(written)
+        except ApiError as error:
+            if error.is_missing:
+                return
+            raise
+        await self.events.record(manifest, decision.events)
+
+    def _next_look(self, pipeline: OmniPipeline | None, decision: Decision) -> float | None:
+        waits = [decision.requeue_seconds]
+        if pipeline is not None and pipeline.spec.profile_refs:
+            waits.append(self.profile_seconds)
+        if pipeline is not None and pipeline.spec.certificates.mode == "Operator":
+            now = self.world().now
+            waits.append(Period.at(now, pipeline.uid).seconds_left(now, pipeline.uid) + 1.0)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of a pipeline that is gone."""
+        self._secrets.pop(uid, None)
+
+
+def _readable(manifest: Manifest) -> OmniPipeline | None:
+    """Return the object, None when its shape is wrong, which `decide` tells the user."""
+    try:
+        return read_pipeline(manifest)
+    except ConfigError:
+        return None
+
+
+def _is_left_over(manifest: Manifest, uid: str) -> bool:
+    """Whether an object belongs to an earlier pipeline of the same name and is about to go."""
+    owners = manifest["metadata"].get("ownerReferences") or ()
+    return any(one["kind"] == KIND and one["uid"] != uid for one in owners)
+
+
+def _gateway_ips(pods: tuple[Manifest, ...]) -> Iterator[str]:
+    """Yield the addresses of gateway pods that run."""
+    for pod in pods:
+        labels, status = pod["metadata"].get("labels") or {}, pod["status"]
+        runs = status.get("phase") == "Running" and status.get("podIP")
+        if labels.get(APP_COMPONENT) == "gateway" and runs:
+            yield str(status["podIP"])

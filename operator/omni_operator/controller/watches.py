@@ -1,0 +1,168 @@
+"""Runs kopf for its watches only: no finalizers, no annotations, no CRD scanning, no own Events.
+
+kopf ends when a watch is refused, for instance because a role was revoked; it is started again
+with backoff, on fresh indexes. Until the new ones are complete the old ones stay in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+import kopf
+from kopf._cogs.structs.credentials import Vault  # type of a public argument without a public name
+from kubernetes.aio.client import Configuration
+
+from omni_operator.controller.indexes import Indexes, OnChange, PipelineKey, Watched
+from omni_operator.controller.logs import EventLogger
+from omni_operator.controller.queue import Backoff
+from omni_operator.controller.resources import Resource
+
+logger = EventLogger(__name__)
+
+LIST_PAGE = 500
+SERVER_SECONDS = 300
+"""A watch is renewed this often: one that died without a word is not trusted for long."""
+REQUEST_SECONDS = 15.0
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Pauses of kopf's own retries; afterwards the watch is given up and all start again."""
+IDLE_WORKER_SECONDS = 0.5
+HEALTHY_SECONDS = 60.0
+"""A run of kopf that lasted this long was no failed start."""
+
+
+class Watches:
+    """Keeps kopf running.
+
+    Args:
+        namespaces: those to watch; all when empty.
+        on_spawned: called after each start of kopf, which takes SIGINT and SIGTERM for itself.
+
+    Attributes:
+        kinds: what is watched; read again at each start.
+        indexes: the newest that are complete; null before there were any, and while there is
+            nothing at all to index.
+        restarts: how often kopf had to be started again.
+    """
+
+    def __init__(
+        self,
+        kinds: tuple[Watched, ...],
+        on_change: OnChange,
+        namespaces: Sequence[str],
+        configuration: Configuration,
+        on_spawned: Callable[[], None] = lambda: None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.kinds = kinds
+        self._on_change = on_change
+        self._namespaces = namespaces
+        self._configuration = configuration
+        self._on_spawned = on_spawned
+        self._backoff = backoff or Backoff(first=0.5, limit=30.0)
+        self._run: asyncio.Task[None] | None = None
+        self.indexes: Indexes | None = None
+        self.restarts = 0
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        loop, failures, draw = asyncio.get_running_loop(), 0, random.Random()
+        while True:
+            began = loop.time()
+            self._run = asyncio.create_task(self._watch(), name="kopf")
+            try:
+                await asyncio.wait((self._run,))
+            finally:
+                self._run.cancel()
+                await asyncio.gather(self._run, return_exceptions=True)
+            failures = 1 if loop.time() - began > HEALTHY_SECONDS else failures + 1
+            wait = self._backoff.seconds(failures, draw)
+            self.restarts += 1
+            logger.warning("watches ended", why=_why(self._run), again_in_seconds=round(wait, 1))
+            await asyncio.sleep(wait)
+
+    def restart(self) -> None:
+        """Start all watches again, because one of them has gone silent or a kind has come."""
+        if self._run is not None:
+            self._run.cancel()
+
+    async def _watch(self) -> None:
+        indexes, vault = self._new_indexes(), Vault()
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(indexes),
+            settings=_settings(indexes),
+            indexers=indexes.indexers,
+            vault=vault,
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=tuple(self._namespaces),
+        )
+        self._on_spawned()
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await vault.close()
+        for task in done:
+            task.result()
+
+    def _new_indexes(self) -> Indexes:
+        """Return empty indexes. kopf tells the first change only when all of them are complete."""
+
+        def changed(key: PipelineKey, resource: Resource) -> None:
+            self.indexes = indexes
+            self._on_change(key, resource)
+
+        indexes = Indexes(self.kinds, changed)
+        return indexes
+
+    def _registry(self, indexes: Indexes) -> kopf.OperatorRegistry:
+        registry = indexes.registry()
+
+        @kopf.on.login(registry=registry)
+        async def login(**_: object) -> kopf.ConnectionInfo:
+            return await _connection(self._configuration)
+
+        return registry
+
+
+async def _connection(configuration: Configuration) -> kopf.ConnectionInfo:
+    """Return the client's credentials for kopf; a service account's token is read again."""
+    bearer = (await configuration.auth_settings()).get("BearerToken")
+    scheme, _, token = bearer["value"].partition(" ") if bearer else ("", "", "")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert or None,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file or None,
+        private_key_path=configuration.key_file or None,
+        scheme=scheme or None,
+        token=token or None,
+    )
+
+
+def _settings(indexes: Indexes) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = None
+    settings.queueing.idle_timeout = IDLE_WORKER_SECONDS
+    settings.networking.request_timeout = REQUEST_SECONDS
+    settings.networking.connect_timeout = REQUEST_SECONDS
+    settings.networking.error_backoffs = RETRY_SECONDS
+    settings.watching.server_timeout = SERVER_SECONDS
+    settings.watching.chunk_size = LIST_PAGE
+    for kind in indexes.kinds:
+        if kind.selector:
+            at = kind.resource.group, kind.resource.version, kind.resource.plural
+            settings.watching.label_selectors[at] = kind.selector
+    return settings
+
+
+def _why(task: asyncio.Task[None]) -> str:
+    if task.cancelled():
+        return "restart"
+    return repr(task.exception())

@@ -1,0 +1,42 @@
+"""Which Kubernetes API this machine can have; standard library only, for it is asked before any
+test is collected."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+def program_directory() -> Path:
+    """Where the control plane's programs are, or will be built."""
+    given = os.environ.get("OMNIPIPE_CLUSTER_BIN")
+    if given:
+        return Path(given)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "omnipipe" / "bin"
+
+
+def why_no_cluster() -> str | None:
+    """Return why no API server can be had here, None when one can."""
+    if os.environ.get("KUBECONFIG") or has_programs() or shutil.which("go") or kind_works():
+        return None
+    return f"needs Go, or programs in {program_directory()}, or KUBECONFIG, to have an API server"
+
+
+def has_programs() -> bool:
+    """Whether the control plane's programs were built before."""
+    return all((program_directory() / name).exists() for name in PROGRAMS)
+
+
+@cache
+def kind_works() -> bool:
+    """Whether kind can make a cluster here."""
+    if not (shutil.which("kind") and shutil.which("docker")):
+        return False
+    asked = subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=20)
+    return asked.returncode == 0

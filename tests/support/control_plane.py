@@ -1,0 +1,207 @@
+"""A real Kubernetes API for tests, from whatever this machine has.
+
+Chosen in this order, and printed once: the cluster of `KUBECONFIG`; a kind cluster where Docker
+works; else etcd, kube-apiserver, kube-controller-manager and kube-scheduler as plain processes,
+built once from Go modules and kept outside the tree. Nodes and their kubelet are played by
+`tests.support.kubelet` in every case, so no image is ever pulled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.cluster_programs import (
+    PROGRAMS,
+    has_programs,
+    kind_works,
+    program_directory,
+)
+from tests.support.pki import Authority, write_kubeconfig, write_service_account_key
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "scripts" / "cluster" / "build.sh"
+START_SECONDS = 90.0
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A reachable API server.
+
+    Attributes:
+        kubeconfig: file with an administrator's credentials.
+        origin: what it is, for people.
+    """
+
+    kubeconfig: Path
+    origin: str
+
+
+@contextlib.contextmanager
+def cluster(directory: Path) -> Iterator[Cluster]:
+    """An API server for as long as the context lasts; `directory` is for what it writes."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        yield Cluster(Path(given), f"the cluster of KUBECONFIG {given}")
+    elif not has_programs() and kind_works():
+        with _kind_cluster(directory) as made:
+            yield made
+    else:
+        with _control_plane(directory, _programs()) as made:
+            yield made
+
+
+def _programs() -> Path:
+    directory = program_directory()
+    if not has_programs():
+        subprocess.run([BUILD, directory, *PROGRAMS], check=True, stdout=subprocess.DEVNULL)
+    return directory
+
+
+@contextlib.contextmanager
+def _kind_cluster(directory: Path) -> Iterator[Cluster]:
+    name, kubeconfig = f"omnipipe-{os.getpid()}", directory / "kubeconfig"
+    command = ["kind", "create", "cluster", "--name", name, "--kubeconfig", str(kubeconfig)]
+    subprocess.run([*command, "--wait", "120s"], check=True)
+    try:
+        yield Cluster(kubeconfig, f"kind cluster {name}")
+    finally:
+        subprocess.run(["kind", "delete", "cluster", "--name", name], check=False)
+
+
+@contextlib.contextmanager
+def _control_plane(directory: Path, programs: Path) -> Iterator[Cluster]:
+    etcd, peer, api = _free_ports(3)
+    url = f"https://127.0.0.1:{api}"
+    authority = Authority(directory)
+    authority.issue("apiserver", "kube-apiserver", servers=("127.0.0.1", "localhost", "10.96.0.1"))
+    authority.issue("admin", "admin", organization="system:masters")
+    kubeconfig = write_kubeconfig(directory, authority, "admin", url)
+    write_service_account_key(directory)
+    with contextlib.ExitStack() as running:
+
+        def start(name: str, arguments: Sequence[str]) -> None:
+            running.enter_context(_process(programs / name, arguments, directory))
+
+        start("etcd", _etcd_arguments(directory, etcd, peer))
+        start("kube-apiserver", _apiserver_arguments(directory, etcd, api))
+        _wait_until_ready(url, directory)
+        start("kube-controller-manager", _manager_arguments(directory, kubeconfig))
+        start("kube-scheduler", _scheduler_arguments(kubeconfig))
+        yield Cluster(kubeconfig, f"control plane of {programs}")
+
+
+def _etcd_arguments(directory: Path, port: int, peer: int) -> list[str]:
+    client = f"http://127.0.0.1:{port}"
+    return [
+        f"--data-dir={directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-cluster=default=http://127.0.0.1:{peer}",
+        "--unsafe-no-fsync",
+        "--log-level=error",
+    ]
+
+
+def _apiserver_arguments(directory: Path, etcd: int, port: int) -> list[str]:
+    return [
+        f"--etcd-servers=http://127.0.0.1:{etcd}",
+        f"--secure-port={port}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        f"--tls-cert-file={directory}/apiserver.crt",
+        f"--tls-private-key-file={directory}/apiserver.key",
+        f"--client-ca-file={directory}/ca.crt",
+        f"--service-account-key-file={directory}/sa.pub",
+        f"--service-account-signing-key-file={directory}/sa.key",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=0",
+        "--max-mutating-requests-inflight=0",
+    ]
+
+
+def _manager_arguments(directory: Path, kubeconfig: Path) -> list[str]:
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--service-account-private-key-file={directory}/sa.key",
+        f"--root-ca-file={directory}/ca.crt",
+        "--leader-elect=false",
+        "--use-service-account-credentials=false",
+        "--secure-port=0",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+        "--concurrent-gc-syncs=4",
+    ]
+
+
+def _scheduler_arguments(kubeconfig: Path) -> list[str]:
+    return [f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0"]
+
+
+@contextlib.contextmanager
+def _process(program: Path, arguments: Sequence[str], directory: Path) -> Iterator[None]:
+    with (directory / f"{program.name}.log").open("w") as log:
+        process = subprocess.Popen(
+            [program, *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _die_with_parent() -> None:
+    """Let the kernel end a child whose test session was killed; Linux only, as containers are."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _wait_until_ready(url: str, directory: Path) -> None:
+    context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+    context.load_cert_chain(directory / "admin.crt", directory / "admin.key")
+    ends = time.monotonic() + START_SECONDS
+    while time.monotonic() < ends:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"{url}/readyz", context=context, timeout=5),
+        ):
+            return
+        time.sleep(0.1)
+    said = (directory / "kube-apiserver.log").read_text()[-2000:]
+    raise RuntimeError(f"kube-apiserver is not ready after {START_SECONDS:.0f} s:\n{said}")
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
