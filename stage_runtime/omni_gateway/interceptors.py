@@ -1,10 +1,12 @@
-"""What every call of the API has in common: a request that is no message gets a typed refusal.
+"""What every call of the API has in common, so that no client can fill the log.
 
-gRPC itself would answer UNKNOWN and log a traceback for each, which lets anybody fill the log.
+A request that is no message gets a typed refusal; gRPC itself would answer UNKNOWN and log a
+traceback for each. A client that leaves while it is written to is no error; gRPC would log one.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +44,17 @@ class DecodeInterceptor(grpc.aio.ServerInterceptor):
         if handler.response_streaming:
             return lenient._replace(unary_stream=_refusing_stream(handler.unary_stream))
         return lenient._replace(unary_unary=_refusing(handler.unary_unary))
+
+
+class DepartureFilter(logging.Filter):
+    """Drops gRPC's complaint that a client left while its answer was written."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is to be logged."""
+        return not record.getMessage().startswith("ExecuteBatchError")
+
+
+GRPC_LOGGER = logging.getLogger("grpc._cython.cygrpc")
 
 
 def _lenient(decode: Callable[[bytes], object]) -> Callable[[bytes], object]:

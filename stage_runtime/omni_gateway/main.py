@@ -17,6 +17,7 @@ from pathlib import Path
 from omni_config.errors import OmniError
 from omni_config.schema import PipelineConfig
 from omni_gateway.coordinator import CoordinatorOptions
+from omni_gateway.interceptors import GRPC_LOGGER, DepartureFilter
 from omni_gateway.loading import load_config
 from omni_gateway.server import Addresses, GatewayServer, coordinator_options
 from omni_runtime.logging import EventLogger, configure_logging
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     die_with_parent()
     given = _parser().parse_args(arguments)
     configure_logging("gateway", given.log_format, given.log_level)
+    GRPC_LOGGER.addFilter(DepartureFilter())
     try:
         credentials = _credentials(given)
         config = load_config(given.config, given.pipelines)

@@ -34,9 +34,13 @@ def request_span(
     from opentelemetry import propagate, trace
 
     attributes = {"omni.request_id": request_id} if request_id else {}
-    with trace.get_tracer("omni_gateway").start_as_current_span(
+    # Never the current span: an abandoned stream is closed in another context than it began in.
+    span = trace.get_tracer("omni_gateway").start_span(
         name, context=propagate.extract(given), attributes=attributes
-    ):
-        carrier = dict(given)
-        propagate.inject(carrier)
+    )
+    carrier = dict(given)
+    propagate.inject(carrier, trace.set_span_in_context(span))
+    try:
         yield carrier
+    finally:
+        span.end()
