@@ -37,7 +37,8 @@ class EdgeOptions:
         bulk_credit_bytes: unreleased bytes of payloads that travel in parts; one larger payload
             passes when it is alone.
         max_message_bytes: largest payload accepted or sent.
-        max_header_bytes: largest part of a message that is not tensor bytes.
+        max_header_bytes: largest part of a message that is not tensor bytes. Decoding one takes at
+            most 64 times as much memory, whatever it holds.
         reconnect_seconds: how long a broken connection is retried before the peer counts as lost.
         abort_seconds: how long an abort waits for its acknowledgement.
         acknowledge_seconds: longest delay of an acknowledgement.

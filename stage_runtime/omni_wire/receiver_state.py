@@ -185,6 +185,8 @@ class ReceiverState:
         if held is None:
             return
         if key is not None and len(held.keys) > 1:
+            if key not in held.keys:
+                return
             row = held.keys.index(key)
             if row in held.rows:
                 return

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from omni_wire.control_link import SERVICE, GroupLink
-from omni_wire.control_server import ControlServer, GroupConnection
+from omni_wire.control_server import ControlServer
 from omni_wire.credentials import Plaintext
 from omni_wire.edge import Release
 from omni_wire.errors import (
@@ -45,59 +45,11 @@ from omni_wire.messages import (
 from omni_wire.server import WireServer
 from omni_wire.wire_version import WIRE_VERSION, Versions
 from tests.support.edges import SMALL
+from tests.support.groups import KeptGroups
 from tests.support.links import Faults, FaultyLink
 
 A, B = RequestKey("gateway", "a"), RequestKey("gateway", "b")
 HELLO = Hello(WIRE_VERSION, "hash", "rev-1", "talkers", 7, "dns:///t:1", ("talker@r0",), {"n": "1"})
-
-
-@dataclass(slots=True)
-class Registry:
-    """A gateway's side that keeps what it gets, and the credit of requests that `holds` names."""
-
-    refuse: ServiceError | None = None
-    holds: Callable[[RequestKey], bool] = field(default=lambda key: False)
-    groups: list[GroupConnection] = field(default_factory=list)
-    messages: list[GroupMessage] = field(default_factory=list)
-    kept: list[Release] = field(default_factory=list)
-    cuts: list[bool] = field(default_factory=list)
-    stalls: list[tuple[RequestKey, bool]] = field(default_factory=list)
-    lost: list[tuple[GroupConnection, ServiceError]] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def check(self, hello: Hello) -> None:
-        if self.refuse is not None:
-            raise self.refuse
-
-    def on_group(self, group: GroupConnection) -> None:
-        self.groups.append(group)
-        self.changed.set()
-
-    def on_group_cut(self, group: GroupConnection, cut: bool) -> None:
-        self.cuts.append(cut)
-
-    def on_group_message(
-        self, group: GroupConnection, message: GroupMessage, release: Release
-    ) -> None:
-        self.messages.append(message)
-        if any(map(self.holds, keys_of(message))):
-            self.kept.append(release)
-        else:
-            release()
-        self.changed.set()
-
-    def on_group_stall(self, group: GroupConnection, key: RequestKey, stalled: bool) -> None:
-        self.stalls.append((key, stalled))
-
-    def on_group_lost(self, group: GroupConnection, error: ServiceError) -> None:
-        self.lost.append((group, error))
-        self.changed.set()
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not reached():
-                self.changed.clear()
-                await self.changed.wait()
 
 
 @dataclass(slots=True)
@@ -136,7 +88,7 @@ class Group:
 @asynccontextmanager
 async def gateway(
     directory: Path,
-    registry: Registry,
+    registry: KeptGroups,
     name: str = "gw1",
     versions: Versions | None = None,
     *,
@@ -176,7 +128,7 @@ def output(step: int, *keys: RequestKey, width: int = 4) -> OutputFrame:
 
 
 async def test_both_directions_carry_their_messages(tmp_path: Path) -> None:
-    registry, events = Registry(), Group()
+    registry, events = KeptGroups(), Group()
     said: list[GroupMessage] = [
         Ready("talker@r0", ready=True),
         Stats("talker@r0", 1, 2, 3, 0.5),
@@ -213,7 +165,7 @@ async def test_both_directions_carry_their_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [ConfigMismatch("other hash"), StaleIncarnation("old")])
 async def test_a_refused_group_learns_the_reason(error: ServiceError, tmp_path: Path) -> None:
     events = Group()
-    async with gateway(tmp_path, Registry(refuse=error)), group(tmp_path, events):
+    async with gateway(tmp_path, KeptGroups(refuse=error)), group(tmp_path, events):
         await events.until(lambda: bool(events.lost))
     name, seen = events.lost[0]
     assert (name, type(seen), str(seen)) == ("", type(error), str(error))
@@ -222,7 +174,7 @@ async def test_a_refused_group_learns_the_reason(error: ServiceError, tmp_path: 
 async def test_a_group_two_versions_older_is_refused(tmp_path: Path) -> None:
     events = Group()
     ahead = Versions(WIRE_VERSION + 2, WIRE_VERSION + 1)
-    async with gateway(tmp_path, Registry(), versions=ahead), group(tmp_path, events):
+    async with gateway(tmp_path, KeptGroups(), versions=ahead), group(tmp_path, events):
         await events.until(lambda: bool(events.lost))
     assert isinstance(events.lost[0][1], VersionMismatch)
 
@@ -236,7 +188,7 @@ async def test_a_group_two_versions_older_is_refused(tmp_path: Path) -> None:
     ],
 )
 async def test_a_cut_loses_and_repeats_nothing_either_way(faults: Faults, tmp_path: Path) -> None:
-    registry, events, link = Registry(), Group(), FaultyLink(faults)
+    registry, events, link = KeptGroups(), Group(), FaultyLink(faults)
     async with gateway(tmp_path, registry), group(tmp_path, events, link=link) as dialled:
         await registry.until(lambda: bool(registry.groups))
         for number in range(6):
@@ -255,7 +207,7 @@ async def test_a_cut_loses_and_repeats_nothing_either_way(faults: Faults, tmp_pa
 
 
 async def test_a_client_that_does_not_read_holds_up_its_own_output_alone(tmp_path: Path) -> None:
-    registry, events = Registry(holds=lambda key: key == A), Group()
+    registry, events = KeptGroups(holds=lambda key: key == A), Group()
     async with gateway(tmp_path, registry), group(tmp_path, events) as link:
         for step in range(60):
             link.post(output(step, A, width=2048))
@@ -275,10 +227,10 @@ async def test_a_client_that_does_not_read_holds_up_its_own_output_alone(tmp_pat
 async def test_a_gateway_that_restarted_is_another_one(tmp_path: Path) -> None:
     events = Group()
     async with group(tmp_path, events) as link:
-        async with gateway(tmp_path, Registry(), crash=True):
+        async with gateway(tmp_path, KeptGroups(), crash=True):
             await events.until(lambda: bool(events.welcomes))
             assert link.gateway == "gw1"
-        async with gateway(tmp_path, Registry(), name="gw2"):
+        async with gateway(tmp_path, KeptGroups(), name="gw2"):
             await events.until(lambda: bool(events.lost))
     assert events.lost[0][0] == "gw1"
     assert isinstance(events.lost[0][1], StaleIncarnation)
@@ -287,7 +239,7 @@ async def test_a_gateway_that_restarted_is_another_one(tmp_path: Path) -> None:
 async def test_a_gateway_beyond_its_lease_is_lost(tmp_path: Path) -> None:
     events = Group()
     async with group(tmp_path, events):
-        async with gateway(tmp_path, Registry(), crash=True):
+        async with gateway(tmp_path, KeptGroups(), crash=True):
             await events.until(lambda: bool(events.welcomes))
         await events.until(lambda: bool(events.lost))
     assert events.lost[0][0] == "gw1"
@@ -295,7 +247,7 @@ async def test_a_gateway_beyond_its_lease_is_lost(tmp_path: Path) -> None:
 
 
 async def test_a_group_that_leaves_is_lost_at_once_and_may_return(tmp_path: Path) -> None:
-    registry = Registry()
+    registry = KeptGroups()
     async with gateway(tmp_path, registry):
         for number in range(2):
             async with group(tmp_path, Group(), replace(HELLO, incarnation=7 + number)):
@@ -305,7 +257,7 @@ async def test_a_group_that_leaves_is_lost_at_once_and_may_return(tmp_path: Path
 
 
 async def test_a_gateway_that_stops_ends_both_sides_at_once(tmp_path: Path) -> None:
-    registry, events = Registry(), Group()
+    registry, events = KeptGroups(), Group()
     async with group(tmp_path, events):
         async with gateway(tmp_path, registry):
             await events.until(lambda: bool(events.welcomes))
