@@ -144,6 +144,8 @@ async def _under_load(pipeline: LocalPipeline, report: Report) -> None:
         async with killing(pipeline, load.kill_seconds, random) as report.kills:
             report.outcomes = await _ask_all(stub, plans, load)
         report.seconds = time.monotonic() - began
+        for name in report.kills:
+            await pipeline.recovered(name)
         report.left_in_flight = await _settled(stub, instances)
         report.after = await resting(pipeline.pids | {"launcher": pipeline.pid})
 
@@ -175,9 +177,10 @@ async def killing(
     """Kill a group every now and then for the time of the block; yield who was killed."""
     kills: Counter[str] = Counter()
 
+    enough = asyncio.Event()
+
     async def kill() -> None:
-        while True:
-            await asyncio.sleep(random.uniform(0.5, 1.5) * mean_seconds)
+        while not await _set_within(enough, random.uniform(0.5, 1.5) * mean_seconds):
             groups = sorted(pipeline.pids.keys() - {GATEWAY})
             if groups:
                 name = random.choice(groups)
@@ -185,9 +188,18 @@ async def killing(
                 kills[name] += 1
 
     async with asyncio.TaskGroup() as tasks:
-        killer = tasks.create_task(kill())
+        tasks.create_task(kill())
         yield kills
-        killer.cancel()
+        # A kill that has begun is also waited for, so that it is counted.
+        enough.set()
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 async def _settled(stub: pb_grpc.GatewayServiceAsyncStub, instances: int) -> int:

@@ -38,7 +38,7 @@ class LocalPipeline:
     def pids(self) -> dict[str, int]:
         """Process ids of the gateway and the groups that run now, by name."""
         listed = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return {_name(int(pid)): int(pid) for pid in listed}
+        return {name: int(pid) for pid in listed if (name := _name(int(pid)))}
 
     @property
     def address(self) -> str:
@@ -54,10 +54,22 @@ class LocalPipeline:
         return [line for line in self.lines if text in line][times - 1]
 
     async def kill(self, name: str) -> None:
-        """Kill one process and wait until it has ended."""
-        pid = self.pids[name]
+        """Kill one process and wait until the launcher has noticed."""
+        pid, ends = self.pids[name], self._count(f"{name} ended")
         os.kill(pid, signal.SIGKILL)
         await process_ended(pid)
+        await self.saw(f"{name} ended", ends + 1)
+
+    async def recovered(self, name: str) -> None:
+        """Wait until a process that was killed is ready again."""
+        ended = max(at for at, line in enumerate(self.lines) if f"{name} ended" in line)
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: (
+                    self._ended
+                    or any(f"{name}: ready again" in line for line in self.lines[ended:])
+                )
+            )
 
     async def stop(self, sent: signal.Signals = signal.SIGINT) -> int:
         """Send a signal to the launcher and return its exit status."""
@@ -117,6 +129,12 @@ async def local_pipeline(example: str, base: Path, *arguments: str) -> AsyncIter
             await reading
 
 
-def _name(pid: int) -> str:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return words[words.index(b"--group") + 1].decode() if b"--group" in words else GATEWAY
+def _name(pid: int) -> str | None:
+    """Return whose process this is; null for one that has not begun yet, or has just ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:
+        return None
+    if b"--group" in words:
+        return words[words.index(b"--group") + 1].decode()
+    return GATEWAY if b"omni_gateway.main" in words else None
