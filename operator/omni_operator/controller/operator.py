@@ -35,6 +35,8 @@ from omni_operator.plan.world import World
 
 logger = EventLogger(__name__)
 
+BURST_SECONDS = 0.1
+
 
 class Operator:
     """An operator in this event loop.
@@ -150,12 +152,10 @@ class Operator:
         """Give a pipeline a turn. A person's edit does not wait for what failed before."""
         indexes = self._watches.indexes if self._watches is not None else None
         manifest = indexes.pipeline(key) if indexes and resource is PIPELINES else None
-        if manifest is None:
-            self.queue.add(key)
-            return
-        generation = manifest["metadata"].get("generation", 0)
-        if self._generations.get(key) == generation:
-            self.queue.add(key)
+        generation = manifest["metadata"].get("generation", 0) if manifest else None
+        if generation is None or self._generations.get(key) == generation:
+            # Children change in bursts, and our own writes come back as events.
+            self.queue.add(key, BURST_SECONDS)
             return
         self._generations[key] = generation
         self.queue.hurry(key)

@@ -79,8 +79,9 @@ class Reconciler:
             await self._certificates(pipeline)
         for action in decision.actions:
             await self.executor.execute(key, action, indexes)
-        await self._report(key, manifest, decision, indexes)
-        return self._next_look(pipeline, decision)
+        pause = await self._report(key, manifest, decision, indexes)
+        waits = (pause, decision.requeue_seconds, *self._own_waits(pipeline))
+        return min((wait for wait in waits if wait), default=None)
 
     async def _observe(
         self, manifest: Manifest, pipeline: OmniPipeline | None, indexes: Indexes
@@ -129,7 +130,11 @@ class Reconciler:
 
     async def _report(
         self, key: PipelineKey, manifest: Manifest, decision: Decision, indexes: Indexes
-    ) -> None:
+    ) -> float:
+        """Write status and Events; returns the seconds after which it is to be tried again."""
+        pause = self.status.pause(manifest, decision.status)
+        if pause:
+            return pause
         groups = {one["metadata"]["name"]: one for one in indexes.of_pipeline(key, GROUPS)}
         reports = [
             (groups[name], status)
@@ -143,19 +148,20 @@ class Reconciler:
                     self.metrics.writes.labels("status", written["kind"]).inc()
                     indexes.written(written)
         except ApiError as error:
-            if error.is_missing:
-                return
-            raise
+            if not error.is_missing:
+                raise
         await self.events.record(manifest, decision.events)
+        return 0.0
 
-    def _next_look(self, pipeline: OmniPipeline | None, decision: Decision) -> float | None:
-        waits = [decision.requeue_seconds]
-        if pipeline is not None and pipeline.spec.profile_refs:
-            waits.append(self.profile_seconds)
-        if pipeline is not None and pipeline.spec.certificates.mode == "Operator":
+    def _own_waits(self, pipeline: OmniPipeline | None) -> Iterator[float]:
+        """Yield when to look again for what is not watched."""
+        if pipeline is None:
+            return
+        if pipeline.spec.profile_refs:
+            yield self.profile_seconds
+        if pipeline.spec.certificates.mode == "Operator":
             now = self.world().now
-            waits.append(Period.at(now, pipeline.uid).seconds_left(now, pipeline.uid) + 1.0)
-        return min((wait for wait in waits if wait is not None), default=None)
+            yield Period.at(now, pipeline.uid).seconds_left(now, pipeline.uid) + 1.0
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered of a pipeline that is gone."""
