@@ -193,6 +193,8 @@ class PipelineConfig(Settings):
     admission_defaults: ClassVar[Mapping[str, int]] = {}
     """Values of engine.max_running_requests and engine.max_queued_requests where nobody writes
     them."""
+    audio_sample_rate: ClassVar[int] = 0
+    """Rate of the speech it makes, in hertz; 0 when it makes none."""
     terminal_stages_fn: ClassVar[str | None] = None
     """Import path; chooses the terminal stages per request among the static ones."""
 

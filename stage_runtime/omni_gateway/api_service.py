@@ -1,0 +1,170 @@
+"""The whole gRPC API: chat for pipelines that chat, trees for every pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import grpc
+
+from omni_gateway.chat.answers import submitted
+from omni_gateway.chat.audio import AudioEncoder
+from omni_gateway.chat.events import AudioDelta, Finished, TextDelta, Usage
+from omni_gateway.chat.protos import chat_request, event_protos, usage_proto
+from omni_gateway.conversation import Conversation, Emit
+from omni_gateway.generate_service import GenerateService, headers, timeout_of
+from omni_gateway.tracing import request_span
+from omni_wire.errors import InvalidRequest, ServiceError
+from omni_wire.status import abort_with
+from omni_wire.trees import to_proto
+from omni_wire.v1 import gateway_pb2 as pb
+
+_UnaryContext: TypeAlias = "grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]"
+_StreamContext: TypeAlias = "grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateEvent]"
+_ConverseContext: TypeAlias = "grpc.aio.ServicerContext[pb.ConverseRequest, pb.ConverseEvent]"
+
+
+@dataclass(eq=False)
+class ApiService(GenerateService):
+    """Serves `omni.v1.GatewayService`.
+
+    Attributes:
+        sample_rate: of the pipeline's speech, in hertz; 0 when it has none.
+    """
+
+    sample_rate: int = 0
+
+    async def Generate(  # noqa: N802
+        self, request: pb.GenerateRequest, context: _UnaryContext
+    ) -> pb.GenerateResponse:
+        """Answer once."""
+        if not request.messages:
+            return await super().Generate(request, context)
+        try:
+            return await self._whole(request, timeout_of(request, context), headers(context))
+        except ServiceError as error:
+            await abort_with(context, error)
+
+    async def GenerateStream(  # noqa: N802
+        self, request: pb.GenerateRequest, context: _StreamContext
+    ) -> AsyncIterator[pb.GenerateEvent]:
+        """Answer as it arises."""
+        if not request.messages:
+            async for event in super().GenerateStream(request, context):
+                yield event
+            return
+        try:
+            timeout = timeout_of(request, context)
+            async for event in self._streamed(request, timeout, headers(context), {}):
+                yield event
+        except ServiceError as error:
+            await abort_with(context, error)
+
+    async def Converse(  # type: ignore[override]  # noqa: N802  # a generator, as the stub has it
+        self, request_iterator: AsyncIterator[pb.ConverseRequest], context: _ConverseContext
+    ) -> AsyncIterator[pb.ConverseEvent]:
+        """Serve several requests on one stream."""
+        sent = headers(context)
+
+        async def answer(
+            request: pb.GenerateRequest, uploads: dict[str, bytes], emit: Emit
+        ) -> None:
+            timeout = timeout_of(request, context)
+            async for event in self._streamed(request, timeout, sent, uploads):
+                await emit(event)
+
+        async for event in Conversation(answer).run(request_iterator):
+            yield event
+
+    async def _streamed(
+        self,
+        request: pb.GenerateRequest,
+        timeout_seconds: float | None,
+        sent: Mapping[str, str],
+        uploads: Mapping[str, bytes],
+    ) -> AsyncIterator[pb.GenerateEvent]:
+        if request.model and request.model != self.pipeline.name:
+            raise _other_model(request.model, self.pipeline.name)
+        chat = chat_request(request, timeout_seconds, uploads)
+        encoders = [self._encoder(request) for _ in range(chat.choices)]
+        with request_span("chat", request.request_id, sent) as trace:
+            async with submitted(self.coordinator, chat, dict(trace), self.sample_rate) as answers:
+                name = answers.request_id
+                started = pb.Started(model=self.pipeline.name)
+                yield pb.GenerateEvent(request_id=name, started=started)
+                async for found in answers.events():
+                    encoder = encoders[found.choice]
+                    for event in event_protos(name, found.choice, found.event, encoder):
+                        yield event
+
+    async def _whole(
+        self, request: pb.GenerateRequest, timeout_seconds: float | None, sent: Mapping[str, str]
+    ) -> pb.GenerateResponse:
+        if request.model and request.model != self.pipeline.name:
+            raise _other_model(request.model, self.pipeline.name)
+        chat = chat_request(request, timeout_seconds, {})
+        gathered = [_Gathered(self._encoder(request)) for _ in range(chat.choices)]
+        with request_span("chat", request.request_id, sent) as trace:
+            async with submitted(self.coordinator, chat, dict(trace), self.sample_rate) as answers:
+                async for found in answers.events():
+                    gathered[found.choice].add(found.event)
+        usage = Usage()
+        for one in gathered:
+            usage = usage.plus(one.finished.usage)
+        response = pb.GenerateResponse(request_id=answers.request_id, usage=usage_proto(usage))
+        for index, one in enumerate(gathered):
+            response.choices.append(one.choice(index))
+        for stage, result in gathered[0].finished.results.items():
+            response.outputs[stage].CopyFrom(to_proto(result))
+        return response
+
+    def _encoder(self, request: pb.GenerateRequest) -> AudioEncoder:
+        rate = request.audio.sample_rate
+        if rate and rate != self.sample_rate:
+            raise InvalidRequest(
+                f"audio.sample_rate must be {self.sample_rate}, the model's own, got {rate}",
+                details={"field": "audio.sample_rate"},
+            )
+        return AudioEncoder(request.audio.encoding, self.sample_rate)
+
+
+class _Gathered:
+    """One whole answer."""
+
+    def __init__(self, encoder: AudioEncoder) -> None:
+        self._encoder = encoder
+        self._texts: list[str] = []
+        self._audio: list[bytes] = []
+        self.finished = Finished("stop", Usage())
+
+    def add(self, event: object) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._texts.append(text)
+            case AudioDelta(samples=samples):
+                self._audio.append(self._encoder.encode(samples))
+            case Finished():
+                self.finished = event
+
+    def choice(self, index: int) -> pb.Choice:
+        encoder = self._encoder
+        data = b"".join([*self._audio, encoder.finish()]) if encoder.samples else b""
+        audio = pb.Audio(
+            data=data,
+            format=pb.AudioFormat(encoding=encoder.encoding, sample_rate=encoder.sample_rate),
+            channels=1,
+            samples=encoder.samples,
+        )
+        return pb.Choice(
+            index=index,
+            text="".join(self._texts),
+            finish_reason=self.finished.reason,
+            audio=audio if encoder.samples else None,
+        )
+
+
+def _other_model(asked: str, served: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"model names '{asked}'; this gateway serves '{served}'", details={"field": "model"}
+    )

@@ -1,0 +1,99 @@
+"""From the chunks of terminal stages to the events of an answer.
+
+Terminal stages name the modality of their output. Text comes as rows of UTF-8 bytes, speech as rows
+of samples; the shapes are those of the pipeline's decode and vocoder stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, StageDelta, TextDelta, Usage
+from omni_gateway.coordinator import Output, RequestHandle
+from omni_wire.errors import StageFailed
+from omni_wire.messages import Tree
+from omni_wire.trees import to_numpy
+
+FULL_SCALE = np.float32(32767)
+
+
+async def answer_events(handle: RequestHandle, sample_rate: int) -> AsyncIterator[ChatEvent]:
+    """Yield the events of one request; the last one is `Finished`.
+
+    Args:
+        handle: the request; reading it returns credit to its stages.
+        sample_rate: of the pipeline's speech, in hertz.
+
+    Raises:
+        ServiceError: the request failed.
+    """
+    samples = 0
+    async for output in handle:
+        event = event_of(output, sample_rate)
+        if isinstance(event, AudioDelta):
+            samples += len(event.samples)
+        yield event
+    yield finished_of(handle.expected, await handle.result(), samples / sample_rate)
+
+
+def event_of(output: Output, sample_rate: int) -> ChatEvent:
+    """Return one chunk of a terminal stage as an event.
+
+    Raises:
+        StageFailed: the chunk lacks what its modality needs.
+    """
+    columns = {name: np.asarray(to_numpy(value)) for name, value in output.columns.items()}
+    try:
+        if output.modality == "text":
+            return _text(columns)
+        if output.modality == "audio":
+            return _audio(columns, sample_rate)
+    except (KeyError, IndexError, UnicodeDecodeError) as error:
+        message = f"stage '{output.stage}' sent a {output.modality} chunk without {error}"
+        raise StageFailed(message, stage=output.stage) from error
+    data: dict[str, Tree] = dict(columns)
+    return StageDelta(output.stage, output.modality, data, output.chunk_id)
+
+
+def finished_of(expected: tuple[str, ...], result: Tree, audio_seconds: float) -> Finished:
+    """Return the end of an answer from the results of its terminal stages."""
+    results = {expected[0]: result} if len(expected) == 1 else result
+    assert isinstance(results, Mapping), "several terminals give a result by stage"
+    text = next(
+        (one for one in results.values() if isinstance(one, Mapping) and "usage" in one), {}
+    )
+    usage = text.get("usage") if isinstance(text, Mapping) else None
+    counts = usage if isinstance(usage, Mapping) else {}
+    return Finished(
+        reason=str(text.get("finish_reason") or "stop"),
+        usage=Usage(
+            prompt_tokens=_count(counts, "prompt_tokens"),
+            completion_tokens=_count(counts, "completion_tokens"),
+            cached_tokens=_count(counts, "cached_tokens"),
+            audio_seconds=audio_seconds,
+        ),
+        results=results,
+        logprobs=text.get("logprobs"),
+    )
+
+
+def _text(columns: Mapping[str, npt.NDArray[np.generic]]) -> TextDelta:
+    length = int(columns["bytes"][0])
+    data = columns["text"][0][:length].tobytes()
+    return TextDelta(data.decode("utf-8"), int(columns["tokens"][0]))
+
+
+def _audio(columns: Mapping[str, npt.NDArray[np.generic]], sample_rate: int) -> AudioDelta:
+    pcm = columns["pcm"][0]
+    samples = pcm.astype(np.float32) if pcm.dtype != np.float32 else pcm
+    if pcm.dtype == np.int16:
+        samples = samples / FULL_SCALE
+    return AudioDelta(samples, sample_rate, int(columns["offset"][0]))
+
+
+def _count(counts: Mapping[str, Tree], name: str) -> int:
+    value = counts.get(name)
+    return value if isinstance(value, int) else 0

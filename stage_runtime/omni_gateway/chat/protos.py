@@ -1,0 +1,209 @@
+"""Chat over gRPC: `omni.v1` messages to requests, and events to `omni.v1` messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from omni_gateway.chat.audio import AudioEncoder
+from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, StageDelta, TextDelta, Usage
+from omni_gateway.chat.request import ChatRequest, checked_choices, refused
+from omni_wire.messages import Tree
+from omni_wire.trees import from_proto, to_proto
+from omni_wire.v1 import gateway_pb2 as pb
+
+SERVED = frozenset(
+    (
+        "request_id",
+        "model",
+        "messages",
+        "modalities",
+        "sampling",
+        "talker",
+        "audio",
+        "params",
+        "timeout",
+        "stage_events",
+        "video",
+        "choices",
+        "labels",
+    )
+)
+"""Fields of a chat request that are acted on; any other that is set is refused by name."""
+
+_TALKER_PARAMS = {
+    "temperature": "talker_temperature",
+    "top_p": "talker_top_p",
+    "top_k": "talker_top_k",
+    "repetition_penalty": "talker_repetition_penalty",
+    "max_tokens": "talker_max_tokens",
+}
+_VIDEO_INPUTS = {
+    "fps": "video_fps",
+    "max_frames": "video_max_frames",
+    "min_pixels": "video_min_pixels",
+    "max_pixels": "video_max_pixels",
+    "use_audio": "use_audio_in_video",
+}
+_PART_TYPES = {"image": "image_url", "audio": "audio_url", "video": "video_url"}
+
+
+def chat_request(
+    request: pb.GenerateRequest, timeout_seconds: float | None, uploads: Mapping[str, bytes]
+) -> ChatRequest:
+    """Return a chat request.
+
+    Args:
+        timeout_seconds: the shorter of the request's own timeout and the call's deadline.
+        uploads: files uploaded earlier on the same stream, by id.
+
+    Raises:
+        InvalidRequest: a field is not served, or means nothing.
+    """
+    for descriptor, _ in request.ListFields():
+        if descriptor.name not in SERVED:
+            raise refused(descriptor.name, "is not served by this pipeline")
+    messages: list[Tree] = [
+        _message(message, f"messages[{index}]", uploads)
+        for index, message in enumerate(request.messages)
+    ]
+    video = {
+        name: getattr(request.video, key)
+        for key, name in _VIDEO_INPUTS.items()
+        if request.video.HasField(key)
+    }
+    return ChatRequest(
+        inputs={"messages": messages, **video},
+        params=_params(request),
+        modalities=tuple(request.modalities),
+        request_id=request.request_id,
+        choices=checked_choices(request.choices or 1, "choices"),
+        timeout_seconds=timeout_seconds,
+        labels=dict(request.labels),
+    )
+
+
+def event_protos(
+    request_id: str, choice: int, event: ChatEvent, encoder: AudioEncoder
+) -> Iterator[pb.GenerateEvent]:
+    """Yield the messages of one event."""
+    for message in _messages(event, encoder):
+        message.request_id = request_id
+        message.choice = choice
+        yield message
+
+
+def _messages(event: ChatEvent, encoder: AudioEncoder) -> Iterator[pb.GenerateEvent]:
+    match event:
+        case TextDelta(text=text):
+            if text:
+                yield pb.GenerateEvent(text=pb.TextDelta(text=text))
+        case AudioDelta():
+            yield pb.GenerateEvent(audio=_audio(event, encoder))
+        case StageDelta():
+            output = pb.Output(
+                stage=event.stage,
+                modality=event.modality,
+                data=to_proto(event.data),
+                chunk_id=event.chunk_id,
+            )
+            yield pb.GenerateEvent(output=output)
+        case Finished():
+            rest = encoder.finish()
+            if rest:
+                yield pb.GenerateEvent(audio=_file_end(rest, encoder))
+            yield pb.GenerateEvent(usage=usage_proto(event.usage))
+            yield pb.GenerateEvent(finished=pb.Finished(reason=event.reason))
+
+
+def usage_proto(usage: Usage) -> pb.Usage:
+    """Return a usage as a message."""
+    return pb.Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+        audio_seconds=usage.audio_seconds,
+    )
+
+
+def _audio(event: AudioDelta, encoder: AudioEncoder) -> pb.AudioChunk:
+    return pb.AudioChunk(
+        data=encoder.encode(event.samples),
+        sample_rate=event.sample_rate,
+        sample_offset=event.offset,
+        samples=len(event.samples),
+        channels=1,
+        encoding=encoder.encoding,
+    )
+
+
+def _file_end(data: bytes, encoder: AudioEncoder) -> pb.AudioChunk:
+    return pb.AudioChunk(
+        data=data,
+        sample_rate=encoder.sample_rate,
+        sample_offset=encoder.samples,
+        channels=1,
+        encoding=encoder.encoding,
+    )
+
+
+def _params(request: pb.GenerateRequest) -> dict[str, Tree]:
+    params = {name: from_proto(node) for name, node in request.params.items()}
+    for descriptor, value in request.sampling.ListFields():
+        params[descriptor.name] = _plain(value)
+    for descriptor, value in request.talker.ListFields():
+        if descriptor.name == "voice":
+            params["speaker"] = value
+        elif descriptor.name == "seed":
+            params.setdefault("seed", value)
+        else:
+            params[_TALKER_PARAMS[descriptor.name]] = _plain(value)
+    return params
+
+
+def _plain(value: object) -> Tree:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): float(one) for key, one in value.items()}
+    return list(value)  # type: ignore[call-overload, no-any-return]  # a repeated scalar
+
+
+def _message(message: pb.Message, where: str, uploads: Mapping[str, bytes]) -> dict[str, Tree]:
+    parts: list[Tree] = [
+        _part(part, f"{where}.content[{index}]", uploads)
+        for index, part in enumerate(message.content)
+    ]
+    turn: dict[str, Tree] = {"role": message.role, "content": parts}
+    if message.tool_call_id:
+        turn["tool_call_id"] = message.tool_call_id
+    if message.name:
+        turn["name"] = message.name
+    if message.tool_calls:
+        turn["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+    return turn
+
+
+def _tool_call(call: pb.ToolCall) -> Tree:
+    function: dict[str, Tree] = {"name": call.name, "arguments": call.arguments_json}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _part(part: pb.ContentPart, where: str, uploads: Mapping[str, bytes]) -> Tree:
+    kind = part.WhichOneof("content")
+    if kind == "text":
+        return {"type": "text", "text": part.text}
+    if kind is None:
+        raise refused(where, "is empty; a part holds text, image, audio or video")
+    media: pb.Media = getattr(part, kind)
+    name = _PART_TYPES[kind]
+    source = media.WhichOneof("source")
+    if source == "url":
+        return {"type": name, name: {"url": media.url}}
+    if source == "data":
+        return {"type": name, name: {"data": media.data}}
+    if source == "upload_id" and media.upload_id in uploads:
+        return {"type": name, name: {"data": uploads[media.upload_id]}}
+    if source == "upload_id":
+        known = ", ".join(uploads) or "none"
+        raise refused(f"{where}.upload_id", f"names no upload '{media.upload_id}'; known: {known}")
+    raise refused(where, f"holds no {kind}; give url, data or upload_id")
