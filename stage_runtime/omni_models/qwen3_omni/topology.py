@@ -44,6 +44,7 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
     model_types: ClassVar[Names] = ("qwen3_omni_moe",)
     tensor_parallel_stages: ClassVar[Names] = ("thinker",)
     weight_share_architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
+    audio_sample_rate: ClassVar[int] = 24_000
     env_floor: ClassVar[dict[str, str]] = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
 
     # The model's own policy below says which stages need a budget; the generic rule would also
