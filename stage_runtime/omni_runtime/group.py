@@ -115,7 +115,7 @@ class Group:
             wire_version=Versions().newest,
             config_hash=self._planned.hash,
             revision=self._options.revision,
-            group=self._planned.group.name,
+            group=self._planned.name,
             incarnation=host.identity.incarnation,
             address=host.identity.address,
             instances=tuple(host.stages),

@@ -94,6 +94,14 @@ class PlannedGroup:
         return tuple(self.runtime.instance_by_name[name] for name in self.group.stage_names)
 
     @property
+    def name(self) -> str:
+        """The process group as gateways know it: ranks of a stage are one group."""
+        group = self.group
+        return (
+            group.process if group.replica_count == 1 else f"{group.process}@r{group.replica_index}"
+        )
+
+    @property
     def is_follower(self) -> bool:
         """Whether this process is a rank other than 0."""
         return self.group.kind is GroupKind.TP_FOLLOWER

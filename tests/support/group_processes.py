@@ -201,7 +201,7 @@ class Deployment:
         for name in groups:
             self.processes[name] = await self.spawn(name, extra)
         leading = [name for name in groups if not name.endswith("_tp1")]
-        await self.gateway.ready(*leading)
+        await self.gateway.ready(*(name.removesuffix("_tp0") for name in leading))
 
     async def spawn(self, group: str, extra: Sequence[str] = ()) -> Process:
         """Start one process and do not wait."""
