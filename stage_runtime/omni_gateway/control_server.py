@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from omni_gateway.coordinator import Coordinator, Registration, ReplicaGate
 from omni_wire.control_server import ControlServer, GroupConnection
 from omni_wire.edge import EdgeOptions, Release
 from omni_wire.errors import ConfigMismatch, InstanceLost, ServiceError
-from omni_wire.identity import RequestKey
+from omni_wire.identity import RequestKey, stage_of
 from omni_wire.messages import Abort, GatewayMessage, GroupMessage, Hello
 
 CREDIT_BYTES_PER_GROUP = 256 << 20
@@ -16,18 +14,18 @@ CREDIT_BYTES_PER_REQUEST = 1 << 20
 """Unread output that one group may send for one request; some twenty seconds of sound."""
 
 
-def control_server(coordinator: Coordinator, accepts: Callable[[str], bool]) -> ControlServer:
+def control_server(coordinator: Coordinator, config_hash: str) -> ControlServer:
     """Return the control service of a Coordinator.
 
     Args:
-        accepts: whether groups with a configuration of that hash belong to this pipeline.
+        config_hash: hash of the resolved configuration that the gateway itself runs.
     """
     options = EdgeOptions(
         edge_credit_bytes=CREDIT_BYTES_PER_GROUP,
         request_credit_bytes=CREDIT_BYTES_PER_REQUEST,
         reconnect_seconds=coordinator.state.options.lease_seconds,
     )
-    registry = _Registry(coordinator, accepts)
+    registry = _Registry(coordinator, config_hash)
     registry.server = ControlServer(coordinator.gateway, registry, options)
     return registry.server
 
@@ -37,9 +35,10 @@ class _Registry:
 
     server: ControlServer
 
-    def __init__(self, coordinator: Coordinator, accepts: Callable[[str], bool]) -> None:
+    def __init__(self, coordinator: Coordinator, config_hash: str) -> None:
         self._gate = ReplicaGate(coordinator)
-        self._accepts = accepts
+        self._directory = coordinator.state.directory
+        self._config_hash = config_hash
 
     def check(self, hello: Hello) -> None:
         """Refuse a group of another configuration or with other stages, or one that was replaced.
@@ -47,12 +46,18 @@ class _Registry:
         Raises:
             ConfigMismatch, StaleIncarnation: it cannot serve here.
         """
-        if not self._accepts(hello.config_hash):
+        if not self._belongs(hello):
             raise ConfigMismatch(
                 f"group '{hello.group}' runs configuration {hello.config_hash or 'unknown'}, "
                 "which this gateway does not serve"
             )
         self._gate.check(_registration(hello))
+
+    def _belongs(self, hello: Hello) -> bool:
+        # A revision may change the configuration; its pods belong here when the routes name them.
+        return hello.config_hash == self._config_hash or self._directory.routes.knows(
+            stage_of(hello.group), hello.revision
+        )
 
     def on_group(self, group: GroupConnection) -> None:
         """Take in a replica."""

@@ -87,11 +87,11 @@ class GenerateService(pb_grpc.GatewayServiceServicer):
     ) -> AsyncIterator[RequestHandle]:
         """Submit a request for as long as the context lasts; errors become the call's status."""
         try:
-            with request_span("generate", request.request_id, _headers(context)) as trace_context:
+            with request_span("generate", request.request_id, headers(context)) as trace_context:
                 handle = self.coordinator.submit(
                     view_of(request, self.pipeline.name, trace_context),
                     request_id=request.request_id or None,
-                    timeout_seconds=_timeout(request, context),
+                    timeout_seconds=timeout_of(request, context),
                 )
                 async with handle:
                     yield handle
@@ -99,8 +99,22 @@ class GenerateService(pb_grpc.GatewayServiceServicer):
             await abort_with(context, error)
 
 
-def _timeout(
-    request: pb.GenerateRequest, context: _GenerateContext | _StreamContext
+def description_handler(service: GenerateService) -> grpc.GenericRpcHandler:
+    """Return a handler that tells what runs here and serves nothing else.
+
+    An operator asks for it where groups register, so that it needs no way to the clients' port.
+    """
+    handler = grpc.unary_unary_rpc_method_handler(
+        service.GetPipeline,
+        request_deserializer=pb.GetPipelineRequest.FromString,
+        response_serializer=pb.GetPipelineResponse.SerializeToString,
+    )
+    name = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
+    return grpc.method_handlers_generic_handler(name, {"GetPipeline": handler})
+
+
+def timeout_of(
+    request: pb.GenerateRequest, context: _GenerateContext | _StreamContext | _ConverseContext
 ) -> float | None:
     """Return the shorter of the request's own timeout and the call's deadline, in seconds."""
     given = [context.time_remaining()]
@@ -109,7 +123,8 @@ def _timeout(
     return min((seconds for seconds in given if seconds is not None), default=None)
 
 
-def _headers(context: _GenerateContext | _StreamContext) -> Mapping[str, str]:
+def headers(context: _GenerateContext | _StreamContext | _ConverseContext) -> Mapping[str, str]:
+    """Return the text metadata of a call."""
     metadata = context.invocation_metadata() or ()
     return {key: value for key, value in metadata if isinstance(value, str)}
 

@@ -54,8 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _serve(
     given: argparse.Namespace, config: PipelineConfig, credentials: Credentials
 ) -> int:
-    addresses = Addresses(tuple(given.listen), tuple(given.control), given.metrics_port)
-    server = GatewayServer(config, addresses, credentials, _options(given, config))
+    server = GatewayServer(
+        config,
+        Addresses(tuple(given.listen), tuple(given.control), given.metrics_port, given.health_port),
+        credentials,
+        _options(given, config),
+        routes=given.routes,
+        drain_seconds=given.drain_seconds,
+    )
     stops = _stop_signals()
     async with server.serving():
         for address in server.bound:
@@ -66,7 +72,7 @@ async def _serve(
             announcing = tasks.create_task(_announce_ready(server))
             await stops.get()
             announcing.cancel()
-        await _drain(server, stops, given.drain_seconds)
+        await _drain(server, stops)
     return 0
 
 
@@ -76,11 +82,11 @@ async def _announce_ready(server: GatewayServer) -> None:
     logger.info("ready")
 
 
-async def _drain(server: GatewayServer, stops: asyncio.Queue[None], seconds: float) -> None:
+async def _drain(server: GatewayServer, stops: asyncio.Queue[None]) -> None:
     """Drain until nothing is in flight, the time is over, or another signal comes."""
     notify_stopping()
-    logger.info("draining", seconds=seconds)
-    draining = asyncio.ensure_future(server.drain(seconds))
+    logger.info("draining", in_flight=server.coordinator.state.requests.admission.in_flight)
+    draining = asyncio.ensure_future(server.drain())
     impatient = asyncio.ensure_future(stops.get())
     await asyncio.wait((draining, impatient), return_when=asyncio.FIRST_COMPLETED)
     for task in (draining, impatient):
@@ -111,7 +117,7 @@ def _options(given: argparse.Namespace, config: PipelineConfig) -> CoordinatorOp
 def _credentials(given: argparse.Namespace) -> Credentials:
     files = (given.tls_certificate, given.tls_key, given.tls_ca)
     if all(files):
-        return MutualTls(*files)
+        return MutualTls(*files, server_name=given.tls_server_name)
     if any(files):
         raise OmniError("--tls-certificate, --tls-key and --tls-ca belong together")
     exposed = [one for one in (*given.listen, *given.control) if not one.startswith(LOOPBACK)]
@@ -148,7 +154,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="address for groups alone; may be repeated",
     )
+    add("--health-port", type=int, metavar="N", help="port of /livez, /readyz, /startupz, /drain")
     add("--metrics-port", type=int, metavar="N", help="port of the Prometheus endpoint")
+    add("--routes", type=Path, metavar="FILE", help="revisions of groups, kept by an operator")
     add("--run-id", default="", metavar="ID", help="name of the run, for logs")
     _add_limits(parser)
     _add_security(parser)
@@ -171,6 +179,7 @@ def _add_security(parser: argparse.ArgumentParser) -> None:
     add("--tls-certificate", type=Path, metavar="PEM", help="certificate of this gateway")
     add("--tls-key", type=Path, metavar="PEM", help="its private key")
     add("--tls-ca", type=Path, metavar="PEM", help="authority that signs every peer")
+    add("--tls-server-name", default="", metavar="NAME", help="name in peers' certificates")
     add("--insecure", action="store_true", help="plaintext also where others can reach it")
 
 

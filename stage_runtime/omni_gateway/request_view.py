@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from google.protobuf.message import Message
+
 from omni_wire.errors import InvalidRequest, WireFormatError
 from omni_wire.messages import RequestView, Tree
 from omni_wire.trees import from_proto
@@ -15,7 +17,21 @@ OUTPUT_MODALITIES = "output_modalities"
 TRACE_CONTEXT = "trace_context"
 """Metadata with the W3C trace headers that stages join."""
 
-SERVED = frozenset(("request_id", "model", "modalities", "inputs", "params", "timeout", "labels"))
+TIMELINE = "timeline"
+"""Metadata in which stages note when they worked on the request; absent where nobody asked."""
+
+SERVED = frozenset(
+    (
+        "request_id",
+        "model",
+        "modalities",
+        "inputs",
+        "params",
+        "timeout",
+        "labels",
+        "stage_events",
+    )
+)
 """Fields of GenerateRequest that are acted on; any other that is set is refused by name."""
 
 
@@ -27,17 +43,24 @@ def view_of(
     Raises:
         InvalidRequest: a field that is not served, another model, or a tree that is none.
     """
-    for field, _ in request.ListFields():
-        if field.name not in SERVED:
+    for field, value in request.ListFields():
+        if field.name not in SERVED and not _is_empty(value):
             raise _invalid(field.name, "is not served by this pipeline")
     if request.model and request.model != model:
         raise _invalid("model", f"names '{request.model}'; this gateway serves '{model}'")
     metadata: dict[str, Tree] = {"labels": dict(request.labels)} if request.labels else {}
     if request.modalities:
         metadata[OUTPUT_MODALITIES] = list(request.modalities)
+    if request.stage_events:
+        metadata[TIMELINE] = {}
     if trace_context:
         metadata[TRACE_CONTEXT] = dict(trace_context)
     return RequestView(_trees(request.inputs, "inputs"), _trees(request.params, "params"), metadata)
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a field is set to a message that says nothing, as some clients do."""
+    return isinstance(value, Message) and value.ByteSize() == 0
 
 
 def _trees(nodes: Mapping[str, tensor_pb2.Tree], field: str) -> dict[str, Tree]:

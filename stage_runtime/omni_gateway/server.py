@@ -7,9 +7,10 @@ as in a cluster, where clients must not reach the control service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
@@ -20,12 +21,16 @@ from prometheus_client import start_http_server
 from omni_config.admission import max_in_flight
 from omni_config.inspection import config_hash
 from omni_config.schema import PipelineConfig
+from omni_gateway.api_service import ApiService
 from omni_gateway.control_server import control_server
-from omni_gateway.coordinator import Coordinator, CoordinatorOptions, topology_of
-from omni_gateway.generate_service import GenerateService
+from omni_gateway.coordinator import Coordinator, CoordinatorOptions, ReplicaGate, topology_of
+from omni_gateway.generate_service import description_handler
 from omni_gateway.health import CONTROL_SERVICE, GATEWAY_SERVICE, HealthPublisher
 from omni_gateway.interceptors import DecodeInterceptor
 from omni_gateway.pipeline_view import PipelineView
+from omni_gateway.probes import gateway_probes
+from omni_gateway.routes_file import follow_routes
+from omni_runtime.pod.probes import serving_probes
 from omni_wire.credentials import Credentials, listen
 from omni_wire.errors import Draining
 from omni_wire.v1 import gateway_pb2_grpc
@@ -54,11 +59,13 @@ class Addresses:
         api: for clients.
         control: for groups; when empty, groups come by the addresses for clients.
         metrics_port: of the Prometheus endpoint; null for none.
+        health_port: of the HTTP probes; null for none.
     """
 
     api: tuple[str, ...]
     control: tuple[str, ...] = ()
     metrics_port: int | None = None
+    health_port: int | None = None
 
 
 def coordinator_options(
@@ -87,15 +94,20 @@ class GatewayServer:
         addresses: Addresses,
         credentials: Credentials,
         options: CoordinatorOptions | None = None,
+        *,
+        routes: Path | None = None,
+        drain_seconds: float = 30.0,
     ) -> None:
         self.coordinator = Coordinator(topology_of(config), options or coordinator_options(config))
         self.bound: tuple[str, ...] = ()
         self._config = config
         self._hash = config_hash(config)
         self._addresses = addresses
+        self._routes_file = routes
+        self._drain_seconds = drain_seconds
         self._credentials = credentials
         self._health = HealthPublisher(self.coordinator)
-        self._control = control_server(self.coordinator, self._hash.__eq__)
+        self._control = control_server(self.coordinator, self._hash)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -105,29 +117,26 @@ class GatewayServer:
             CredentialsError: an address cannot be listened on, or a certificate cannot be read.
         """
         servers = self._servers()
-        with self._metrics():
-            # No task group: what is raised inside the context must leave it as it is.
-            health = asyncio.create_task(self._health.run())
-            try:
-                for server in servers:
-                    await server.start()
-                yield
-            finally:
-                health.cancel()
-                self.coordinator.stop(Draining("the gateway stops"))
-                self._control.close()
-                for server in servers:
-                    await server.stop(grace=STOP_SECONDS)
-                await asyncio.wait([health])
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._metrics())
+            for server in servers:
+                await server.start()
+                stack.push_async_callback(server.stop, STOP_SECONDS)
+            stack.callback(self._control.close)
+            stack.callback(self.coordinator.stop, Draining("the gateway stops"))
+            for duty in (self._health.run(), *self._routes()):
+                stack.push_async_callback(_cancelled, asyncio.create_task(duty))
+            await self._serve_probes(stack)
+            yield
 
     async def ready(self) -> None:
         """Return once every stage has, or had, a replica that takes requests."""
         await self._health.ready()
 
-    async def drain(self, seconds: float) -> None:
-        """Stop being ready, take nothing new, and wait for what is in flight."""
+    async def drain(self) -> None:
+        """Stop being ready, take nothing new, and wait for what is in flight, but not for ever."""
         await self._health.shut_down()
-        await self.coordinator.drain(seconds)
+        await self.coordinator.drain(self._drain_seconds)
 
     def _servers(self) -> list[grpc.aio.Server]:
         api = self._server(control=not self._addresses.control)
@@ -143,11 +152,13 @@ class GatewayServer:
         server = grpc.aio.server(interceptors=[DecodeInterceptor()], options=SERVER_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
         names = [HEALTH_SERVICE, reflection.SERVICE_NAME]
+        view = PipelineView(self._config, self._hash)
+        service = ApiService(self.coordinator, view, sample_rate=self._config.audio_sample_rate)
+        names.append(GATEWAY_SERVICE)
         if api:
-            view = PipelineView(self._config, self._hash)
-            service = GenerateService(self.coordinator, view)
             gateway_pb2_grpc.add_GatewayServiceServicer_to_server(service, server)
-            names.append(GATEWAY_SERVICE)
+        else:
+            server.add_generic_rpc_handlers([description_handler(service)])
         if control:
             server.add_generic_rpc_handlers([self._control.handler()])
             names.append(CONTROL_SERVICE)
@@ -159,6 +170,15 @@ class GatewayServer:
         if address.startswith("unix:"):
             return address
         return f"{address.rpartition(':')[0]}:{port}"
+
+    def _routes(self) -> Iterator[Coroutine[None, None, None]]:
+        if self._routes_file is not None:
+            yield follow_routes(self._routes_file, ReplicaGate(self.coordinator).set_routes)
+
+    async def _serve_probes(self, stack: AsyncExitStack) -> None:
+        if self._addresses.health_port is not None:
+            probes = gateway_probes(self.coordinator, self.drain)
+            await stack.enter_async_context(serving_probes(self._addresses.health_port, probes))
 
     @contextmanager
     def _metrics(self) -> Iterator[None]:
@@ -172,3 +192,11 @@ class GatewayServer:
         finally:
             server.shutdown()
             thread.join()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    """End a task that runs for as long as the gateway, and raise what made it end earlier."""
+    if task.done():
+        task.result()
+    task.cancel()
+    await asyncio.wait([task])

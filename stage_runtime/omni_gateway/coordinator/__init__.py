@@ -11,6 +11,7 @@ from omni_gateway.coordinator.links import ReplicaLink
 from omni_gateway.coordinator.options import CoordinatorOptions
 from omni_gateway.coordinator.records import Phase
 from omni_gateway.coordinator.replicas import ReplicaGate
+from omni_gateway.coordinator.routes import Routes
 from omni_gateway.coordinator.streams import Output
 from omni_gateway.coordinator.topology import PipelineTopology, topology_of
 
@@ -25,5 +26,6 @@ __all__ = [
     "ReplicaGate",
     "ReplicaLink",
     "RequestHandle",
+    "Routes",
     "topology_of",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omni_wire.errors import QueueFull
+
 SMOOTHING = 0.2
 """Weight of the newest interval between two finished requests in the running mean."""
 
@@ -25,13 +27,19 @@ class Admission:
     _last_finish: float | None = None
     _mean_interval: float | None = None
 
-    @property
-    def full(self) -> bool:
-        """Whether the next request has to be refused."""
-        return self.in_flight >= self.limit
+    def check(self) -> None:
+        """Refuse a request that there is no place for.
+
+        Raises:
+            QueueFull: with the time after which a place has probably become free.
+        """
+        if self.in_flight >= self.limit:
+            raise QueueFull(
+                f"{self.in_flight} requests are in flight", retry_after=self.retry_after()
+            )
 
     def admit(self) -> None:
-        """Count a request in; the caller asked `full` first."""
+        """Count a request in; the caller asked `check` first."""
         self.in_flight += 1
 
     def finish(self, now: float) -> None:

@@ -38,6 +38,7 @@ from omni_gateway.coordinator.handle import RequestHandle
 from omni_gateway.coordinator.links import ReplicaLink
 from omni_gateway.coordinator.options import CoordinatorOptions
 from omni_gateway.coordinator.records import RequestRecord
+from omni_gateway.coordinator.request_ids import checked_id
 from omni_gateway.coordinator.state import CoordinatorState
 from omni_gateway.coordinator.streams import Output
 from omni_gateway.coordinator.topology import PipelineTopology
@@ -48,9 +49,6 @@ from omni_wire.identity import RequestKey, new_gateway_id
 from omni_wire.messages import Abort, RequestView, Submit
 
 logger = EventLogger(__name__)
-
-LONGEST_REQUEST_ID = 128
-"""Characters of a request id; it stands in every log line and every frame."""
 
 
 class Coordinator:
@@ -121,7 +119,7 @@ class Coordinator:
             QueueFull, Unavailable, Draining: try again later, or at another gateway.
             ServiceError: the pipeline's terminals hook failed, or the request cannot be sent.
         """
-        name = uuid4().hex if request_id is None else _checked_id(request_id)
+        name = uuid4().hex if request_id is None else checked_id(request_id)
         now = time.monotonic()
         deadline = now + self._timeout(timeout_seconds)
         steps = self.state.handle(Submitted(name, view, deadline, revision), now)
@@ -288,15 +286,6 @@ class Coordinator:
         if not seconds > 0:
             raise InvalidRequest("the timeout must be positive", details={"field": "timeout"})
         return min(seconds, options.max_deadline_seconds)
-
-
-def _checked_id(request_id: str) -> str:
-    if not request_id.isprintable() or not 0 < len(request_id) <= LONGEST_REQUEST_ID:
-        raise InvalidRequest(
-            f"a request id has 1 to {LONGEST_REQUEST_ID} printable characters",
-            details={"field": "request_id"},
-        )
-    return request_id
 
 
 def _release_all(outputs: Iterable[Output]) -> None:

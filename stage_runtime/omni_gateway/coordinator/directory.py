@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from omni_gateway.coordinator.routes import Routes
 from omni_gateway.coordinator.topology import PipelineTopology
 from omni_wire.errors import ConfigMismatch, StaleIncarnation
 from omni_wire.identity import Endpoint, stage_of
@@ -75,7 +76,7 @@ class Replica:
     heard: float
     order: int
     not_ready: dict[str, str]
-    serves: set[str]
+    serves: frozenset[str]
     connected: bool = True
     draining: bool = False
     outstanding: int = 0
@@ -123,10 +124,12 @@ class Directory:
 
     Attributes:
         lease_seconds: silence after which a replica counts as lost.
+        routes: the revisions that replicas make together.
     """
 
     topology: PipelineTopology
     lease_seconds: float
+    routes: Routes = field(default_factory=Routes)
     _replicas: dict[int, Replica] = field(default_factory=dict)
     _replaced: dict[int, None] = field(default_factory=dict)
     _turn: int = 0
@@ -187,7 +190,7 @@ class Directory:
             heard=now,
             order=self._turn,
             not_ready=dict.fromkeys(registration.instances, "starting"),
-            serves={registration.revision},
+            serves=self._serves(registration),
         )
         return replaced
 
@@ -205,11 +208,11 @@ class Directory:
         else:
             replica.not_ready[instance] = reason
 
-    def share(self, group: str, revision: str, also: str) -> None:
-        """Let replicas of one revision serve requests of another that kept their group."""
-        for replica in self.of_group(group):
-            if revision in replica.serves:
-                replica.serves.add(also)
+    def set_routes(self, routes: Routes) -> None:
+        """Learn which revisions of the pipeline there are; bound requests are not affected."""
+        self.routes = routes
+        for replica in self:
+            replica.serves = self._serves(replica.registration)
 
     def silent_since(self, now: float) -> list[int]:
         """Return replicas from which nothing was heard for a lease."""
@@ -246,6 +249,9 @@ class Directory:
             return "; ".join(dict.fromkeys(missing))
         which = "any one revision" if revision is None else f"revision '{revision}'"
         return f"no complete path of {which}"
+
+    def _serves(self, registration: Registration) -> frozenset[str]:
+        return self.routes.serves(stage_of(registration.group), registration.revision)
 
     def _remember_replaced(self, incarnation: int) -> None:
         self._replaced[incarnation] = None

@@ -15,6 +15,7 @@ from omni_gateway.coordinator.events import (
 )
 from omni_gateway.coordinator.frames import FrameRelease, outputs_of, tree_bytes
 from omni_gateway.coordinator.links import ReplicaLink
+from omni_gateway.coordinator.routes import Routes
 from omni_runtime.logging import EventLogger
 from omni_wire import messages
 from omni_wire.errors import RequestAborted
@@ -58,6 +59,11 @@ class ReplicaGate:
     def check(self, registration: Registration) -> None:
         """Refuse a replica that could not register; raises as `register`."""
         self._directory.check(registration)
+
+    def set_routes(self, routes: Routes) -> None:
+        """Learn which revisions of the pipeline there are now."""
+        self._directory.set_routes(routes)
+        self._changed()
 
     def connected(self, incarnation: int, connected: bool) -> None:
         """Note whether a replica's stream is there; without one it has a lease to come back."""

@@ -48,7 +48,6 @@ from omni_wire.errors import (
     Draining,
     ErrorInfo,
     InstanceLost,
-    QueueFull,
     RequestAborted,
     RequestExists,
     Unavailable,
@@ -243,11 +242,7 @@ class CoordinatorState:
             raise RequestExists(f"request '{event.request_id}' exists or has not been cleared yet")
         if event.deadline <= now:
             raise DeadlineExceeded("the deadline had passed before the request was admitted")
-        admission = self.requests.admission
-        if admission.full:
-            raise QueueFull(
-                f"{admission.in_flight} requests are in flight", retry_after=admission.retry_after()
-            )
+        self.requests.admission.check()
 
     def _wait_for_replicas(self, record: RequestRecord) -> None:
         waiting = self.requests.waiting

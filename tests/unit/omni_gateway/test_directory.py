@@ -9,8 +9,9 @@ import pytest
 from omni_gateway.coordinator.directory import Registration
 from omni_gateway.coordinator.options import CoordinatorOptions
 from omni_gateway.coordinator.records import Phase
+from omni_gateway.coordinator.routes import Routes
 from omni_wire.errors import ConfigMismatch, InstanceLost, StaleIncarnation
-from tests.support.coordination import World
+from tests.support.coordination import GROUPS, World
 
 
 def test_a_stage_is_ready_once_all_instances_of_its_group_are() -> None:
@@ -199,17 +200,31 @@ def test_complete_revisions_share_the_load() -> None:
     assert used == {"1": 5, "2": 5}
 
 
-def test_a_group_that_did_not_change_serves_both_revisions() -> None:
-    world = World().everything("1")
-    thinker = world.up("thinker", "2")
+def test_groups_that_an_edit_left_alone_serve_both_revisions() -> None:
+    world = World().everything("shape-1")
+    thinker = world.up("thinker", "shape-2")
+    old = {"front": "shape-1", "thinker": "shape-1", "vocoder": "shape-1"}
 
-    for group in ("front", "vocoder"):
-        world.state.directory.share(group, "1", "2")
-    record = world.submit(revision="2")
+    world.state.directory.set_routes(Routes({"a": old, "b": {**old, "thinker": "shape-2"}}))
 
-    assert record.bound_to(thinker)
-    assert record.bound_to(world.front)
-    assert record.bound_to(world.vocoder)
+    new, first = world.submit("new", revision="b"), world.submit("old", revision="a")
+    assert new.bound_to(thinker)
+    assert first.bound_to(world.thinker)
+    for record in (new, first):
+        assert record.bound_to(world.front)
+        assert record.bound_to(world.vocoder)
+
+
+def test_pods_of_no_known_revision_get_no_request() -> None:
+    world = World().everything("shape-1")
+    world.state.directory.set_routes(Routes({"b": dict.fromkeys(GROUPS, "shape-2")}))
+    record = world.submit()
+    assert record.waiting
+
+    world.everything("shape-2")
+
+    assert record.binding is not None
+    assert record.binding.revision == "b"
 
 
 def test_a_revision_whose_pods_are_gone_can_no_longer_be_pinned() -> None:

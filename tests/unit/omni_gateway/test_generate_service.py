@@ -174,6 +174,16 @@ async def test_what_is_not_served_is_refused_by_name(
     assert error.details["field"] == field
 
 
+async def test_messages_that_say_nothing_are_no_reason_to_refuse(
+    pipeline: FakePipeline, stub: Stub
+) -> None:
+    empty = pb.GenerateRequest(sampling=pb.SamplingParams(), video=pb.VideoParams())
+    call = stub.GenerateStream(empty)
+
+    await pipeline.submitted()
+    call.cancel()
+
+
 async def test_a_full_gateway_says_when_to_try_again(pipeline: FakePipeline, stub: Stub) -> None:
     calls = [stub.GenerateStream(pb.GenerateRequest()) for _ in range(2)]
     for call in calls:
