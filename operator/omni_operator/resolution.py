@@ -41,6 +41,8 @@ MAX_CHANGED = 64
 MAX_TEXT = 80
 """Longest value in `status`, in characters; the ConfigMap has it whole."""
 
+_Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 Profiles = Mapping[tuple[str, str], str]
 """Text of each profile that was found, by name and key of its ConfigMap."""
 
@@ -87,7 +89,7 @@ def resolve_pipeline(
         resolution = resolve(cls, sources)
         runtime = plan_resolution(resolution)
     except ConfigError as error:
-        raise ConfigError(_at_object(error.problems, pipeline)) from error
+        raise type(error)(_at_object(error.problems, pipeline)) from error
     return ResolvedPipeline(
         pipeline=pipeline,
         resolution=resolution,
@@ -245,6 +247,8 @@ def _shown(write: Write) -> str:
 
 def short_text(value: object) -> str:
     """Return a value as one line of YAML of at most 80 characters."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    text = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, width=10_000, allow_unicode=True
+    )
     text = text.removesuffix("...\n").strip()
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"

@@ -15,6 +15,8 @@ from omni_operator.names import NVIDIA_GPU
 
 SharingMode = Literal["Auto", "Exclusive", "SharedClaim", "Sidecar", "InContainer", "DevicePlugin"]
 MAX_GROUPS = 64
+DEFAULT_GROUP = Group()
+"""What holds for a process group of which nothing was written."""
 
 _DRA_ONLY = "deviceClassName belongs to the modes Auto, SharedClaim and Sidecar"
 
@@ -130,4 +132,4 @@ class OmniPipelineSpec(ApiModel):
 
     def group(self, process: str) -> Group:
         """Return what was written about a process group, or the defaults."""
-        return self.groups.get(process) or Group()
+        return self.groups.get(process, DEFAULT_GROUP)

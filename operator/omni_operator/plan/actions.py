@@ -38,6 +38,14 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Mark a pod whose drain is over as the very first to go, before others that still finish."""
+
+    pod: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelDrain:
     """Take a pod back into service: it is wanted after all."""
 
@@ -70,4 +78,6 @@ class Wait:
     reason: str
 
 
-RolloutAction = Scale | DeleteRevision | Drain | CancelDrain | SetReadinessGate | SetRoutes | Wait
+RolloutAction = (
+    Scale | DeleteRevision | Drain | Release | CancelDrain | SetReadinessGate | SetRoutes | Wait
+)

@@ -8,6 +8,7 @@ from typing import Any
 
 from omni_operator.names import (
     ANNOTATION_CLAIM,
+    ANNOTATION_DELETION_COST,
     ANNOTATION_DRAIN_STARTED,
     ANNOTATION_GPUS,
     APP_COMPONENT,
@@ -23,6 +24,10 @@ from omni_operator.render.config_maps import read_routes
 from omni_operator.render.manifest import Manifest
 from omni_operator.render.workload import read_pins
 
+COST_DRAINING = "-1000"
+"""Deletion cost of a draining pod: below the 0 of all others."""
+COST_DONE = "-2000"
+"""Deletion cost of a pod whose drain is over, while others of its workload still finish."""
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -89,6 +94,7 @@ def pod_state(pod: Manifest, gateways: GatewaysSeen | None) -> PodState:
         routable=routable,
         in_flight=in_flight,
         drain_started=None if started is None else float(started),
+        released=annotations_of(pod).get(ANNOTATION_DELETION_COST) == COST_DONE,
         terminating="deletionTimestamp" in pod["metadata"],
         scheduled=bool(pod.get("spec", {}).get("nodeName")),
     )

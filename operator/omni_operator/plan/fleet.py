@@ -49,6 +49,11 @@ class Fleet:
             if one.replicas
         )
 
+    @cached_property
+    def path_is_wanted(self) -> bool:
+        """Whether the pipeline is to serve at all: a shape scaled to nothing says no."""
+        return all(one.replicas for one in self.goal.shapes)
+
     def wanted(self, shape: str) -> ShapeGoal | None:
         """Return the goal of a shape, null when the pipeline has it no more."""
         return self.goal.by_shape.get(shape)
@@ -64,6 +69,16 @@ class Fleet:
             return None
         every = self.observed.of_shape(shape)
         return next((one for one in every if one.revision == goal.revision), None)
+
+    def started(self, shape: str) -> bool:
+        """Whether a shape has pods of the wanted revision, or is about to."""
+        target = self.target(shape)
+        return target is not None and target.held > 0
+
+    def has_node(self, shape: str) -> bool:
+        """Whether a pod of the wanted revision found a node."""
+        target = self.target(shape)
+        return target is not None and any(pod.scheduled for pod in target.living)
 
     def old_workloads(self, shape: str) -> tuple[Workload, ...]:
         """Return the workloads of all other revisions, oldest first."""

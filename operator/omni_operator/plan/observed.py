@@ -16,6 +16,7 @@ class PodState:
         routable: whether every gateway can route to it; null while they cannot be asked.
         in_flight: requests of all gateways that need it; null while they cannot be asked.
         drain_started: Unix seconds; null when it is not draining.
+        released: whether it is marked as the very first to go.
         scheduled: whether it has a node.
     """
 
@@ -28,6 +29,7 @@ class PodState:
     routable: bool | None = None
     in_flight: int | None = None
     drain_started: float | None = None
+    released: bool = False
     terminating: bool = False
     scheduled: bool = True
 

@@ -34,7 +34,8 @@ class Paths:
 
     def complete(self, revision: KnownRevision) -> bool:
         """Whether every shape of a revision has a serving pod."""
-        return all(self.serving[one] > 0 for one in revision.shapes.items())
+        shapes = revision.shapes.items()
+        return bool(shapes) and all(self.serving[one] > 0 for one in shapes)
 
     def useful(self) -> set[ShapeRevision]:
         """Return the shape revisions that are part of a complete path."""

@@ -1,7 +1,8 @@
 """Which pods may go now, and which of them must finish their requests first.
 
-A pod is drained before it is removed: its replica count falls only once it holds no request or its
-time is over. A pod that serves nobody and holds no request goes at once.
+A pod is marked before it is removed, even one that serves nobody: it may begin to serve at any
+moment, and a ReplicaSet that shrinks takes the marked ones first. Replicas fall only once a marked
+pod holds no request or its time is over.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ class Removal:
     Attributes:
         scales: new replicas by shape and revision.
         drains: pods that begin to drain, with the reason.
+        released: pods whose drain is over and that must go before others.
         cancelled: draining pods that are wanted after all.
     """
 
     scales: dict[ShapeRevision, int] = field(default_factory=dict)
     drains: list[tuple[PodState, str]] = field(default_factory=list)
+    released: list[PodState] = field(default_factory=list)
     cancelled: list[PodState] = field(default_factory=list)
 
 
@@ -38,9 +41,9 @@ def removals(fleet: Fleet) -> Removal:
     for workload, excess in _excesses(fleet):
         _shrink(fleet, workload, excess, removal)
         _cancel(workload, excess, removal)
-    paths = _drain(fleet, removal)
+    _drain(fleet, removal)
     if not removal.drains and not removal.scales:
-        _interrupt(fleet, paths, removal)
+        _interrupt(fleet, removal)
     return removal
 
 
@@ -50,7 +53,7 @@ def drain_is_over(fleet: Fleet, shape: str, pod: PodState) -> bool:
         return False
     goal = fleet.wanted(shape)
     limit = DEFAULT_DRAIN_SECONDS if goal is None else goal.drain_seconds
-    return pod.in_flight == 0 or fleet.now - pod.drain_started >= limit
+    return _holds_nothing(pod) or fleet.now - pod.drain_started >= limit
 
 
 DEFAULT_DRAIN_SECONDS = 120.0
@@ -72,22 +75,35 @@ def _excesses(fleet: Fleet) -> Iterator[tuple[Workload, int]]:
 def _shrink(fleet: Fleet, workload: Workload, excess: int, removal: Removal) -> None:
     """Lower replicas by the pods of the excess that nobody would miss."""
     ordered_already = max(0, len(workload.living) - workload.replicas)
-    over = sum(drain_is_over(fleet, workload.shape, pod) for pod in workload.living)
-    count = min(excess, max(0, over - ordered_already) + _idle(fleet, workload))
+    over = _over(fleet, workload, removal)
+    missing = min(_missing(workload), _spare(fleet, workload))
+    count = min(excess, max(0, over - ordered_already) + missing)
     if count:
         key = (workload.shape, workload.revision)
         removal.scales[key] = workload.replicas - count
 
 
-def _idle(fleet: Fleet, workload: Workload) -> int:
-    """Return how many replicas hold no request and are not needed to come back."""
-    missing = max(0, workload.replicas - len(workload.living))
-    empty = sum(_holds_nothing(pod) for pod in workload.living)
-    return min(_spare(fleet, workload), missing + empty)
+def _over(fleet: Fleet, workload: Workload, removal: Removal) -> int:
+    """Return how many pods can be removed; mark those that could be mistaken for others first.
+
+    A shrinking ReplicaSet prefers pods that are not ready, and among those the cheaper ones. A pod
+    that still finishes its requests is not ready either, so one that is done must be cheaper.
+    """
+    over = [pod for pod in workload.living if drain_is_over(fleet, workload.shape, pod)]
+    finishing = any(pod.gate is not True for pod in workload.living if pod not in over)
+    if not finishing:
+        return len(over)
+    removal.released += [pod for pod in over if not pod.released]
+    return sum(pod.released for pod in over)
+
+
+def _missing(workload: Workload) -> int:
+    """Return how many pods its controller has yet to make."""
+    return max(0, workload.replicas - len(workload.living))
 
 
 def _spare(fleet: Fleet, workload: Workload) -> int:
-    """Return how many idle replicas may be taken.
+    """Return how many pods that do not serve may be taken.
 
     Those of a protected revision stay, but for what a surge-free rollout would take anyway, or when
     new pods find no GPU.
@@ -104,8 +120,7 @@ def _spare(fleet: Fleet, workload: Workload) -> int:
 
 def _holds_nothing(pod: PodState) -> bool:
     # A pod without the condition was never routable, so it needs no gateway to vouch for it.
-    untouched = pod.in_flight == 0 or (pod.in_flight is None and pod.gate is None)
-    return not pod.serves and not pod.draining and untouched
+    return pod.in_flight == 0 or (pod.in_flight is None and pod.gate is None)
 
 
 def _cancel(workload: Workload, excess: int, removal: Removal) -> None:
@@ -116,33 +131,56 @@ def _cancel(workload: Workload, excess: int, removal: Removal) -> None:
     removal.cancelled += draining[:surplus]
 
 
-def _drain(fleet: Fleet, removal: Removal) -> Paths:
-    """Start every drain after which the remaining paths still serve enough; return those paths."""
+def _drain(fleet: Fleet, removal: Removal) -> None:
+    """Start every drain after which the remaining paths still serve enough."""
     paths = fleet.paths
     for workload, excess in _excesses(fleet):
+        shrinks = (workload.shape, workload.revision) in removal.scales
+        if shrinks or len(workload.living) > workload.replicas:
+            # The controller is choosing a pod to remove: another unready one would confuse it.
+            continue
         reason = SCALE_DOWN if workload is fleet.target(workload.shape) else NEW_REVISION
-        for pod in _candidates(workload, excess):
+        idle = _idle(fleet, workload, excess)
+        removal.drains += [(pod, reason) for pod in idle]
+        for pod in _candidates(workload, excess - len(idle)):
             if _may_go(fleet, paths, workload):
                 paths = paths.without((workload.shape, workload.revision))
                 removal.drains.append((pod, reason))
-    return paths
+
+
+def _idle(fleet: Fleet, workload: Workload, excess: int) -> list[PodState]:
+    """Return the pods of the excess that serve nobody now and need not come back to."""
+    idle = [
+        pod
+        for pod in workload.living
+        if not pod.serves and not pod.draining and (pod.in_flight is not None or pod.gate is None)
+    ]
+    idle.sort(key=lambda pod: (pod.scheduled, -pod.created, pod.name))
+    return idle[: max(0, min(_room(workload, excess), _spare(fleet, workload)))]
 
 
 def _candidates(workload: Workload, excess: int) -> list[PodState]:
     """Return the serving pods of the excess that could drain, those with least to finish first."""
-    leaving = sum(not pod.serves for pod in workload.living)
-    missing = max(0, workload.replicas - len(workload.living))
     serving = [pod for pod in workload.living if pod.serves and pod.in_flight is not None]
     serving.sort(key=lambda pod: (pod.in_flight or 0, pod.created, pod.name))
-    return serving[: max(0, excess - leaving - missing)]
+    return serving[: _room(workload, excess)]
+
+
+def _room(workload: Workload, excess: int) -> int:
+    """Return how much of an excess is neither on its way out nor missing anyway."""
+    draining = sum(pod.draining for pod in workload.living)
+    return max(0, excess - draining - _missing(workload))
 
 
 def _may_go(fleet: Fleet, paths: Paths, workload: Workload) -> bool:
     """Whether one more serving pod of a workload may drain."""
     key = (workload.shape, workload.revision)
-    before, after = paths.useful_by_shape(), paths.without(key).useful_by_shape()
+    if not fleet.path_is_wanted:
+        serving = paths.serving_by_shape().get(workload.shape, 0)
+        return serving - 1 >= fleet.least_available(workload.shape)
     if key not in paths.useful():
         return _useless_may_go(fleet, paths, workload)
+    before, after = paths.useful_by_shape(), paths.without(key).useful_by_shape()
     return all(
         after.get(shape, 0) >= min(fleet.least_available(shape), before.get(shape, 0))
         for shape in fleet.shapes
@@ -163,22 +201,36 @@ def _useless_may_go(fleet: Fleet, paths: Paths, workload: Workload) -> bool:
     return serving - 1 >= fleet.least_available(workload.shape)
 
 
-def _interrupt(fleet: Fleet, paths: Paths, removal: Removal) -> None:
-    """Break the running path where the user allows it and nothing else leads on.
+def _interrupt(fleet: Fleet, removal: Removal) -> None:
+    """Break a running path where nothing else leads on.
 
-    A shape with a single pod and no room for a second cannot be replaced otherwise.
+    A shape that may be gone for a while, with no room for new pods beside the old, goes as a whole.
+    Two old paths in the way of a third revision may each hold pods that the other lacks: the one
+    that carries less is given up.
     """
-    if fleet.goal_is_complete or _is_moving(fleet):
+    if fleet.goal_is_complete or is_moving(fleet):
         return
+    given_up = _weakest_path(fleet)
     for workload, excess in _excesses(fleet):
         shape = workload.shape
         if workload is fleet.target(shape) or not fleet.cannot_surge(shape):
             continue
-        if fleet.least_available(shape) == 0:
+        in_the_way = (shape, workload.revision) in given_up and not fleet.has_node(shape)
+        if fleet.least_available(shape) == 0 or in_the_way:
             removal.drains += [(pod, NEW_REVISION) for pod in _candidates(workload, excess)]
 
 
-def _is_moving(fleet: Fleet) -> bool:
+def _weakest_path(fleet: Fleet) -> set[ShapeRevision]:
+    """Return the shape revisions of the old path that carries least, while there are several."""
+    paths = [one for one in fleet.revisions[:-1] if fleet.paths.complete(one)]
+    if len(paths) < 2:
+        return set()
+    serving = fleet.paths.serving
+    weakest = min(paths, key=lambda one: min(serving[it] for it in one.shapes.items()))
+    return set(weakest.shapes.items())
+
+
+def is_moving(fleet: Fleet) -> bool:
     """Whether pods are on their way, so that waiting may be enough."""
     for shape in fleet.goal.by_shape:
         if fleet.is_left_alone(shape):

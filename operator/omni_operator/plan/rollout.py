@@ -15,6 +15,7 @@ from omni_operator.plan.actions import (
     CancelDrain,
     DeleteRevision,
     Drain,
+    Release,
     RolloutAction,
     Scale,
     SetReadinessGate,
@@ -42,11 +43,12 @@ def decide(goal: Goal, observed: ObservedFleet, now: float) -> tuple[RolloutActi
     removal = removals(fleet)
     drains = {pod.uid: reason for pod, reason in removal.drains}
     scales = {**removal.scales}
-    for (shape, revision), count in starts(fleet, removal.scales).items():
+    for (shape, revision), count in starts(fleet, removal).items():
         scales[shape, revision] = count
     return (
         *_routes(observed, revisions),
         *(Drain(pod.name, pod.uid, reason) for pod, reason in removal.drains),
+        *(Release(pod.name, pod.uid) for pod in removal.released),
         *(CancelDrain(pod.name, pod.uid) for pod in removal.cancelled),
         *_gates(observed, drains, {pod.uid for pod in removal.cancelled}),
         *(Scale(shape, revision, count) for (shape, revision), count in scales.items()),

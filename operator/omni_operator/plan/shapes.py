@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from omni_config.errors import ConfigError, Problem
 from omni_config.suggestions import nearest
 from omni_operator.api.groups import Group
-from omni_operator.api.spec import OmniPipelineSpec
+from omni_operator.api.spec import DEFAULT_GROUP, OmniPipelineSpec
 from omni_operator.names import dns_name
 from omni_operator.plan.capabilities import Capabilities
 from omni_operator.plan.sharing import PodMode, Refusal, Sharing, choose_sharing
@@ -186,7 +186,7 @@ def _merged(groups: list[Group]) -> Group:
 
     `resources` belong to containers and are read per group where each has its own.
     """
-    default = Group()
+    default = DEFAULT_GROUP
     written: dict[str, object] = {}
     for group in groups:
         for name in Group.model_fields:
@@ -207,7 +207,7 @@ def _draft_problems(drafts: list[_Draft], spec: OmniPipelineSpec) -> Iterator[Pr
 def _disagreements(
     draft: _Draft, processes: list[str], spec: OmniPipelineSpec
 ) -> Iterator[Problem]:
-    default = Group()
+    default = DEFAULT_GROUP
     fields = list(_POD_FIELDS)
     if draft.mode is PodMode.IN_CONTAINER:
         fields.append(("resources", lambda group: group.resources))

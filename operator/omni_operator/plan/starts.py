@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from omni_operator.plan.fleet import Fleet
 from omni_operator.plan.goal import Goal, ShapeGoal
 from omni_operator.plan.observed import ObservedFleet, Workload
 from omni_operator.plan.paths import ShapeRevision
+from omni_operator.plan.removal import Removal, is_moving
 
 
-def starts(fleet: Fleet, scales: Mapping[ShapeRevision, int]) -> dict[ShapeRevision, int]:
+def starts(fleet: Fleet, removal: Removal) -> dict[ShapeRevision, int]:
     """Return the new replicas of each wanted workload that grows or does not exist yet.
 
     Pods of other revisions count until they are gone, terminating ones too: what they hold is not
     free before. Surge-free, all pods together stay inside the GPUs that the wanted state needs.
 
     Args:
-        scales: replicas that removals of this step settled.
+        removal: what goes in this step.
     """
+    stuck = _is_stuck(fleet, removal)
     found: dict[ShapeRevision, int] = {}
     room = _Room(fleet)
     for goal in fleet.goal.shapes:
         key = (goal.shape, goal.revision)
-        if fleet.is_left_alone(goal.shape) or key in scales:
+        if fleet.is_left_alone(goal.shape) or key in removal.scales:
             continue
         target = fleet.target(goal.shape)
         have = 0 if target is None else target.replicas
         others = sum(one.held for one in fleet.old_workloads(goal.shape))
         allowed = min(goal.replicas, goal.most_pods - others)
+        if stuck and not fleet.started(goal.shape) and not fleet.cannot_surge(goal.shape):
+            allowed = min(goal.replicas, 1)
         count = have + room.take(goal, target, max(0, allowed - have))
         if count > have or target is None:
             found[key] = count
     return found
+
+
+def _is_stuck(fleet: Fleet, removal: Removal) -> bool:
+    """Whether two old paths hold all the room and neither can go without the other.
+
+    That takes a third revision in the middle of a rollout. One pod more than usual of each shape
+    then lets the wanted path begin; capacity is promised, and the surge of a moment is not.
+    """
+    quiet = not removal.drains and not removal.scales and not is_moving(fleet)
+    return quiet and not fleet.goal_is_complete and fleet.path_is_wanted
 
 
 class _Room:

@@ -13,7 +13,13 @@ from omni_operator.names import (
     HEALTH_PORT,
 )
 from omni_operator.plan import actions as steps
-from omni_operator.plan.cluster_state import annotations_of, stage_deployments, stage_pods
+from omni_operator.plan.cluster_state import (
+    COST_DONE,
+    COST_DRAINING,
+    annotations_of,
+    stage_deployments,
+    stage_pods,
+)
 from omni_operator.plan.comparison import differences, is_drift
 from omni_operator.plan.world import (
     Action,
@@ -28,8 +34,6 @@ from omni_operator.plan.world import (
 )
 from omni_operator.render.manifest import Manifest
 
-FIRST_TO_GO = "-1000"
-"""Deletion cost of a drained pod: far below the 0 of all others."""
 _KEPT_KINDS = ("Deployment", "Secret", "PersistentVolumeClaim")
 """Not pruned here: rollouts delete Deployments, certificates have their own life, and a cache of
 downloaded models outlives its pipeline."""
@@ -85,6 +89,8 @@ def pod_writes(
             case steps.Drain(pod=name, uid=uid, reason=reason):
                 yield Annotate(name, uid, _drain_marks(now))
                 yield StartDrain(name, uid, _ip(pods[uid]), health_ports(pods[uid]), reason)
+            case steps.Release(pod=name, uid=uid):
+                yield Annotate(name, uid, {ANNOTATION_DELETION_COST: COST_DONE})
             case steps.CancelDrain(pod=name, uid=uid):
                 yield Annotate(name, uid, dict.fromkeys(_drain_marks(now)))
                 yield CancelDrain(name, uid, _ip(pods[uid]), health_ports(pods[uid]))
@@ -121,7 +127,7 @@ def health_ports(pod: Manifest) -> tuple[int, ...]:
 
 
 def _drain_marks(now: float) -> Mapping[str, str]:
-    return {ANNOTATION_DRAIN_STARTED: f"{now:.3f}", ANNOTATION_DELETION_COST: FIRST_TO_GO}
+    return {ANNOTATION_DRAIN_STARTED: f"{now:.3f}", ANNOTATION_DELETION_COST: COST_DRAINING}
 
 
 def _ip(pod: Manifest) -> str:
