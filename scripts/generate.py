@@ -27,6 +27,7 @@ Files = dict[Path, str]
 PROTO_PACKAGE = Path("omni/v1")
 STUBS_DIR = Path("stage_runtime/omni_wire/v1")
 CRD_DIR = Path("crds")
+CHART_CRD_DIR = Path("charts/omnipipe/files/crds")
 SETTINGS_PAGE = Path("docs/settings.md")
 
 
@@ -115,10 +116,20 @@ def custom_resources() -> Files:
     }
 
 
+def chart_custom_resources() -> Files:
+    """The chart's copies: upgraded with it, and kept when it is uninstalled."""
+    kept = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
+    return {
+        CHART_CRD_DIR / path.name: content.replace("metadata:\n", kept, 1)
+        for path, content in custom_resources().items()
+    }
+
+
 GENERATORS = (
     Generator("protobuf stubs", f"{STUBS_DIR}/*.py*", protobuf_stubs),
     Generator("settings", str(SETTINGS_PAGE), settings_page),
     Generator("custom resource definitions", f"{CRD_DIR}/*.yaml", custom_resources),
+    Generator("chart's definitions", f"{CHART_CRD_DIR}/*.yaml", chart_custom_resources),
 )
 
 
