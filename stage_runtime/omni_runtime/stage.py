@@ -7,6 +7,7 @@ what waits for them, so nothing here can block anything else.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
@@ -91,7 +92,7 @@ class Stage:
         self.wiring = wiring
         self.scheduler = scheduler
         self.counts = StageCounts()
-        self._state = StageState(wiring)
+        self._state = StageState(wiring, time.time() - time.monotonic())
         self._outlet = outlet
         self._thread = SchedulerThread(wiring.instance, scheduler, self._made)
         self._loop = asyncio.get_running_loop()
@@ -134,11 +135,17 @@ class Stage:
         """Stop the scheduler; what it still computes is dropped."""
         self._thread.stop()
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no new request; return when all have ended, or fail those left after `seconds`."""
+    async def drain(self, seconds: float, unbound: asyncio.Event) -> None:
+        """Accept no new request; return when all have ended, or fail those left after `seconds`.
+
+        Args:
+            unbound: set once no gateway will let another request come here. Until then one may
+                still be on its way from an earlier stage.
+        """
         self._apply(DrainStarted())
         try:
             async with asyncio.timeout(seconds):
+                await unbound.wait()
                 await self._emptied.wait()
         except TimeoutError:
             self._apply(DrainExpired())
@@ -152,12 +159,8 @@ class Stage:
         self._apply(Delivered(message, release))
 
     def on_source_lost(self, source: Endpoint, error: ServiceError) -> None:
-        """An instance this stage hears from is gone (`omni_wire.edge.EdgeReceiver`)."""
+        """An instance this stage hears from or sends to is gone (`EdgeReceiver`)."""
         self._apply(PeerLost(source, error))
-
-    def on_peer_lost(self, endpoint: Endpoint, error: ServiceError) -> None:
-        """An instance this stage sends to is gone."""
-        self._apply(PeerLost(endpoint, error))
 
     def on_stall(self, peer: Peer, key: RequestKey, stalled: bool) -> None:
         """A request's output to a peer ran out of credit, or has credit again."""

@@ -11,6 +11,7 @@ from omni_runtime.stage_events import GiveBack, ToScheduler
 from omni_runtime.stage_request import StageRequest
 from omni_runtime.stage_table import RequestTable
 from omni_runtime.stage_wiring import StageWiring
+from omni_runtime.timeline import entries_of
 from omni_wire.edge import Release
 from omni_wire.errors import Draining, RequestExists, StageFailed, WireFormatError, from_info
 from omni_wire.identity import GATEWAY_SOURCE, RequestKey, stage_of
@@ -81,6 +82,7 @@ class StageInput:
             return
         request = self._table.open(key, payload.bindings, payload.deadline)
         request.hold_payload(release)
+        request.timeline.update(entries_of(payload.request) or {})
         source = payload.source if payload.source == GATEWAY_SOURCE else stage_of(payload.source)
         merged = self._table.guarded(key, partial(request.fan_in.add, source, payload))
         if merged is None:

@@ -20,6 +20,7 @@ from omni_runtime.stage_events import GatewayPeer, GiveBack, Peer, ToPeer
 from omni_runtime.stage_request import StageRequest
 from omni_runtime.stage_table import RequestTable
 from omni_runtime.stage_wiring import StageWiring
+from omni_runtime.timeline import TIMELINE, Entry, entries_of, with_entries
 from omni_wire.errors import InstanceLost, StageFailed
 from omni_wire.identity import Endpoint
 from omni_wire.messages import (
@@ -27,9 +28,11 @@ from omni_wire.messages import (
     Open,
     OutputFrame,
     Payload,
+    RequestView,
     Rows,
     StepFrame,
     StreamDone,
+    Tree,
 )
 
 
@@ -80,6 +83,8 @@ class StageOutput:
                 continue
             peer = self._table.guarded(key, partial(self._receiver, request, output.target))
             if peer is not None:
+                if request.first_output_at is None:
+                    request.first_output_at = self._table.now
                 self._open_peer(request, peer)
                 receivers.setdefault(peer, []).append(index)
         for peer, indices in receivers.items():
@@ -113,11 +118,12 @@ class StageOutput:
             self._table.ask(ToPeer(peer, opening))
 
     def _finish(self, request: StageRequest, result: Result) -> None:
+        view = request.view if result.request is None else result.request
         payload = Payload(
             request.key,
             self._wiring.instance,
             result.data,
-            request.view if result.request is None else result.request,
+            self._timed(request, view),
             request.bindings,
             request.deadline,
         )
@@ -134,9 +140,22 @@ class StageOutput:
         if self._wiring.routes.terminal:
             gateway = GatewayPeer(request.key.gateway)
             request.peers[gateway] = None
-            completed = Completed(payload.key, payload.source, payload.data)
+            completed = Completed(payload.key, payload.source, _with_timeline(payload))
             self._table.ask(ToPeer(gateway, completed))
         self._table.finish(request)
+
+    def _timed(self, request: StageRequest, view: RequestView | None) -> RequestView | None:
+        """Add this stage to the timeline of a request that has one."""
+        if view is None or entries_of(view) is None:
+            return view
+        unix, first = self._table.unix_offset, request.first_output_at
+        entry = Entry(
+            self._wiring.instance,
+            request.opened_at + unix,
+            None if first is None else first + unix,
+            self._table.now + unix,
+        )
+        return with_entries(view, {**request.timeline, self._wiring.stage: entry.tree()})
 
     def _done_endpoints(self, request: StageRequest, payload: Payload) -> Iterator[Endpoint]:
         for stage in self._wiring.routes.done_targets(payload):
@@ -148,6 +167,14 @@ class StageOutput:
         targets: Mapping[str, Payload] = dict(self._wiring.routes.payloads(payload))
         for target, trimmed in targets.items():
             yield _endpoint(request, target), trimmed
+
+
+def _with_timeline(payload: Payload) -> Tree:
+    """Return the result for the client, with the timeline where one was wanted."""
+    entries = entries_of(payload.request)
+    if entries is None or not isinstance(payload.data, Mapping):
+        return payload.data
+    return {**payload.data, TIMELINE: entries}
 
 
 def _endpoint(request: StageRequest, target: str) -> Endpoint:

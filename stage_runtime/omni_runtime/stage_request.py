@@ -9,7 +9,7 @@ from omni_runtime.fan_in import FanIn, FanInRule
 from omni_runtime.stage_events import Peer
 from omni_wire.edge import Release
 from omni_wire.identity import Bindings, RequestKey
-from omni_wire.messages import RequestView, StreamDone
+from omni_wire.messages import RequestView, StreamDone, Tree
 
 
 class StageRequest:
@@ -30,6 +30,9 @@ class StageRequest:
         peers: everybody something has been sent to.
         stalls: peers that have no room for this request.
         input_at: when input came last, monotonic seconds.
+        opened_at: when the first message came, monotonic seconds.
+        first_output_at: when the first row left, None before.
+        timeline: entries of the stages before this one.
     """
 
     __slots__ = (
@@ -40,14 +43,17 @@ class StageRequest:
         "deadline",
         "ended",
         "fan_in",
+        "first_output_at",
         "input_at",
         "key",
         "known",
         "latched",
+        "opened_at",
         "peers",
         "received",
         "sent",
         "stalls",
+        "timeline",
         "view",
     )
 
@@ -64,6 +70,9 @@ class StageRequest:
         self.deadline = deadline
         self.fan_in = FanIn(rule)
         self.input_at = now
+        self.opened_at = now
+        self.first_output_at: float | None = None
+        self.timeline: dict[str, Tree] = {}
         self.view: RequestView | None = None
         self.admitted = False
         self.known = False

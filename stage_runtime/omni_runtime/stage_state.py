@@ -41,10 +41,14 @@ from omni_wire.identity import RequestKey
 
 
 class StageState:
-    """Requests of one stage instance, driven by events."""
+    """Requests of one stage instance, driven by events.
 
-    def __init__(self, wiring: StageWiring) -> None:
-        self._table = RequestTable(wiring)
+    Args:
+        unix_offset: seconds to add to monotonic ones to get Unix time.
+    """
+
+    def __init__(self, wiring: StageWiring, unix_offset: float = 0.0) -> None:
+        self._table = RequestTable(wiring, unix_offset)
         self._input = StageInput(wiring, self._table)
         self._output = StageOutput(wiring, self._table)
 

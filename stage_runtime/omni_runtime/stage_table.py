@@ -41,12 +41,14 @@ class RequestTable:
         closing: ended requests whose scheduler still holds resources, each with whether a gateway
             waits to hear that they are free.
         now: time of the event being handled, monotonic seconds.
+        unix_offset: seconds to add to monotonic ones to get Unix time.
     """
 
-    def __init__(self, wiring: StageWiring) -> None:
+    def __init__(self, wiring: StageWiring, unix_offset: float) -> None:
         self.live: dict[RequestKey, StageRequest] = {}
         self.closing: dict[RequestKey, bool] = {}
         self.now = 0.0
+        self.unix_offset = unix_offset
         self._wiring = wiring
         self._over: Tombstones[RequestKey, tuple[Peer, ...]] = Tombstones()
         self._due: list[tuple[float, RequestKey]] = []

@@ -46,6 +46,7 @@ from omni_wire.messages import (
     Failed,
     Open,
     OutputFrame,
+    Payload,
     RequestView,
     StepFrame,
     StreamDone,
@@ -146,6 +147,53 @@ def test_a_sender_introduces_the_request_without_its_inputs() -> None:
     s.make(rows("a"))
     opened = next(message for message in s.sent(NEXT) if isinstance(message, Open))
     assert opened.request == RequestView({}, {"seed": 1}, {"m": "x"})
+
+
+def entry(instance: str) -> dict[str, Any]:
+    return {"instance": instance, "opened": 1.0, "first_output": None, "finished": 2.0}
+
+
+def test_a_stage_adds_itself_to_the_timeline_of_a_request_that_has_one() -> None:
+    s = stage(fan_in=FanInRule(wait_for=("up", "side"), merge_fn=lambda all: all["up"]))
+    for source in ("up", "side"):
+        view = RequestView(metadata={"timeline": {source: entry(source)}, "other": 1})
+        s.deliver(replace(payload(source=source), request=view))
+        s.now += 1.0
+    s.make(rows("a"))
+    s.now += 1.0
+    s.make(Result(key(), None))
+    sent = next(message for message in s.sent(NEXT) if isinstance(message, Payload))
+    assert sent.request is not None
+    assert sent.request.metadata == {
+        "other": 1,
+        "timeline": {
+            "up": entry("up"),
+            "side": entry("side"),
+            "stage": {
+                "instance": "stage@r1",
+                "opened": 0.0,
+                "first_output": 2.0,
+                "finished": 3.0,
+            },
+        },
+    }
+
+
+def test_a_terminal_stage_tells_the_client_the_timeline_it_asked_for() -> None:
+    s = terminal()
+    s.submit(replace(payload(), request=RequestView(metadata={"timeline": {}})))
+    s.make(Result(key(), {"text": "x"}))
+    (completed,) = (message for message in s.sent(GATEWAY_PEER) if isinstance(message, Completed))
+    assert isinstance(completed.result, dict)
+    assert completed.result.keys() == {"text", "timeline"}
+
+
+def test_no_timeline_is_kept_where_nobody_asks() -> None:
+    s = terminal()
+    s.submit(payload())
+    s.make(Result(key(), {"text": "x"}))
+    (completed,) = (message for message in s.sent(GATEWAY_PEER) if isinstance(message, Completed))
+    assert completed.result == {"text": "x"}
 
 
 @pytest.mark.parametrize(
