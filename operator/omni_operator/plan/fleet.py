@@ -118,6 +118,16 @@ class Fleet:
         """Whether a pod found no node for a while."""
         return not pod.scheduled and self.now - pod.created >= UNSCHEDULABLE_SECONDS
 
+    @cached_property
+    def old_paths(self) -> tuple[KnownRevision, ...]:
+        """Revisions other than the wanted one that serve."""
+        return tuple(one for one in self.revisions[:-1] if self.paths.complete(one))
+
+    @cached_property
+    def gateways_answer(self) -> bool:
+        """Whether every pod's traffic is known; nothing can be drained before."""
+        return all(pod.routable is not None for _, pod in self.observed.pods())
+
     def cannot_surge(self, shape: str) -> bool:
         """Whether new pods of a shape need the room of old ones."""
         goal = self.wanted(shape)

@@ -222,11 +222,10 @@ def _interrupt(fleet: Fleet, removal: Removal) -> None:
 
 def _weakest_path(fleet: Fleet) -> set[ShapeRevision]:
     """Return the shape revisions of the old path that carries least, while there are several."""
-    paths = [one for one in fleet.revisions[:-1] if fleet.paths.complete(one)]
-    if len(paths) < 2:
+    if len(fleet.old_paths) < 2:
         return set()
     serving = fleet.paths.serving
-    weakest = min(paths, key=lambda one: min(serving[it] for it in one.shapes.items()))
+    weakest = min(fleet.old_paths, key=lambda one: min(serving[it] for it in one.shapes.items()))
     return set(weakest.shapes.items())
 
 

@@ -43,8 +43,9 @@ def _is_stuck(fleet: Fleet, removal: Removal) -> bool:
     That takes a third revision in the middle of a rollout. One pod more than usual of each shape
     then lets the wanted path begin; capacity is promised, and the surge of a moment is not.
     """
-    quiet = not removal.drains and not removal.scales and not is_moving(fleet)
-    return quiet and not fleet.goal_is_complete and fleet.path_is_wanted
+    if len(fleet.old_paths) < 2 or not fleet.gateways_answer or fleet.goal_is_complete:
+        return False
+    return not removal.drains and not removal.scales and not is_moving(fleet)
 
 
 class _Room:

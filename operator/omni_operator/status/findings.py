@@ -184,7 +184,7 @@ def _why_waiting(facts: Facts, waiting: list[ShapeTarget]) -> Iterator[tuple[str
         state = pod_state(pod, facts.observed.gateways)
         of_these = (labels[LABEL_SHAPE], labels.get(LABEL_REVISION, "")) in wanted
         if of_these and not state.serves and not state.terminating:
-            yield why_not_serving(pod, state)
+            yield why_not_serving(pod, state, facts.fleet.now)
 
 
 def _gateway(facts: Facts) -> Finding:

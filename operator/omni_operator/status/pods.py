@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from omni_operator.plan.cluster_state import conditions_of
+from omni_operator.plan.goal import UNSCHEDULABLE_SECONDS
 from omni_operator.plan.observed import PodState
 from omni_operator.render.manifest import Manifest
 from omni_operator.status import reasons
@@ -14,11 +15,13 @@ _PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverP
 _CRASH = ("CrashLoopBackOff", "RunContainerError", "CreateContainerError")
 
 
-def why_not_serving(pod: Manifest, state: PodState) -> tuple[str, str]:
+def why_not_serving(pod: Manifest, state: PodState, now: float) -> tuple[str, str]:
     """Return reason and sentence for a pod that does not serve."""
     name = pod["metadata"]["name"]
     if state.draining:
         return reasons.DRAINING, f"{name} finishes {state.in_flight} requests"
+    if not state.scheduled and now - state.created < UNSCHEDULABLE_SECONDS:
+        return reasons.PODS_MISSING, f"{name} waits for a node"
     if not state.scheduled:
         scheduled = conditions_of(pod).get("PodScheduled", {})
         return reasons.INSUFFICIENT_CAPACITY, f"{name}: {scheduled.get('message', 'has no node')}"
