@@ -120,6 +120,7 @@ def chat_request(messages: Messages, options: ChatOptions) -> pb.GenerateRequest
         InvalidRequest: a message means nothing, or a file cannot be read.
     """
     request = _request(options)
+    request.audio.encoding = options.audio_encoding
     request.messages.extend(message_protos(messages))
     return request
 
@@ -143,13 +144,15 @@ def _request(options: ChatOptions) -> pb.GenerateRequest:
         request_id=options.request_id,
         model=options.model,
         modalities=options.modalities,
-        sampling=options.sampling.proto(),
-        talker=voice.proto(),
-        audio=pb.AudioFormat(encoding=options.audio_encoding),
         stage_events=options.stage_events,
-        choices=options.choices,
+        choices=0 if options.choices == 1 else options.choices,
         labels=dict(options.labels),
     )
+    # A pipeline that does not chat refuses these by name, also when they are empty.
+    if (sampling := options.sampling.proto()).ListFields():
+        request.sampling.CopyFrom(sampling)
+    if (talker := voice.proto()).ListFields():
+        request.talker.CopyFrom(talker)
     for name, value in options.params.items():
         request.params[name].CopyFrom(to_proto(value))
     return request

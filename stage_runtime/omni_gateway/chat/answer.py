@@ -81,17 +81,17 @@ def finished_of(expected: tuple[str, ...], result: Tree, audio_seconds: float) -
 
 
 def _text(columns: Mapping[str, npt.NDArray[np.generic]]) -> TextDelta:
-    length = int(columns["bytes"][0])
-    data = columns["text"][0][:length].tobytes()
-    return TextDelta(data.decode("utf-8"), int(columns["tokens"][0]))
+    length = int(columns["bytes"])
+    data = columns["text"][:length].tobytes()
+    return TextDelta(data.decode("utf-8"), int(columns["tokens"]))
 
 
 def _audio(columns: Mapping[str, npt.NDArray[np.generic]], sample_rate: int) -> AudioDelta:
-    pcm = columns["pcm"][0]
-    samples = pcm.astype(np.float32) if pcm.dtype != np.float32 else pcm
+    pcm = columns["pcm"]
+    samples = pcm.astype(np.float32, copy=False)
     if pcm.dtype == np.int16:
         samples = samples / FULL_SCALE
-    return AudioDelta(samples, sample_rate, int(columns["offset"][0]))
+    return AudioDelta(samples, sample_rate, int(columns["offset"]))
 
 
 def _count(counts: Mapping[str, Tree], name: str) -> int:
