@@ -1,0 +1,51 @@
+"""The real Helm program, built once like the control plane's programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.cluster_programs import program_directory
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "omnipipe"
+BUILD = ROOT / "scripts" / "cluster" / "build.sh"
+
+Manifest = dict[str, Any]
+
+
+@cache
+def helm_program() -> Path:
+    """Return Helm, built when it is not there yet."""
+    directory = program_directory()
+    if not (directory / "helm").exists():
+        subprocess.run([BUILD, directory, "helm"], check=True, stdout=subprocess.DEVNULL)
+    return directory / "helm"
+
+
+def helm(
+    *arguments: str, kubeconfig: Path | None = None, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Helm and return what it printed, whatever its exit status."""
+    given = {"KUBECONFIG": str(kubeconfig)} if kubeconfig is not None else {}
+    return subprocess.run(
+        [helm_program(), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **given, **(environ or {})},
+    )
+
+
+def rendered(*settings: str, namespace: str = "omni-system") -> list[Manifest]:
+    """Return the manifests of a release with `--set` settings."""
+    flags = [word for setting in settings for word in ("--set", setting)]
+    done = helm("template", "omnipipe", str(CHART), "--namespace", namespace, *flags)
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
