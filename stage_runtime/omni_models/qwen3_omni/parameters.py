@@ -43,7 +43,7 @@ TALKER_PARAMS = (
     "talker_repetition_penalty",
     "talker_max_tokens",
 )
-OTHER_PARAMS = ("stream", "initial_codec_chunk_frames", "audio_dtype")
+OTHER_PARAMS = ("stream", "initial_codec_chunk_frames", "audio_dtype", "return_codes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from omni_runtime.streaming_scheduler import Chunk, StepResult, StreamRow
 from omni_wire.arrays import array_to_numpy
 from omni_wire.errors import ServiceError, StageFailed
 from omni_wire.identity import RequestKey
+from omni_wire.messages import Tree
 
 TALKER = "talker_ar"
 INT16_SCALE = 32767
@@ -42,6 +43,8 @@ class Utterance:
         buffered: frames in `waiting`.
         window: number of the next window.
         frames, samples: decoded so far.
+        first_frames: frames of the first window.
+        kept: all windows, where their codes are wanted back.
         failure: why the stream cannot go on.
     """
 
@@ -53,6 +56,8 @@ class Utterance:
     window: int = 0
     frames: int = 0
     samples: int = 0
+    first_frames: int = 0
+    kept: list[Codes] = field(default_factory=list)
     failure: ServiceError | None = None
 
     @property
@@ -67,7 +72,11 @@ class Utterance:
         self.buffered -= frames
         self.frames += frames
         self.window += 1
-        return joined[:frames].T
+        self.first_frames = self.first_frames or frames
+        codes = joined[:frames].T
+        if self.delivery is not None and self.delivery.keeps_codes:
+            self.kept.append(codes)
+        return codes
 
 
 Row: TypeAlias = "StreamRow[Utterance]"
@@ -119,10 +128,9 @@ class Code2WavProgram:
                 outputs = self._decode(batch)
             except RuntimeError as error:  # of torch, such as memory that ran out
                 failed += [_failure(row, error) for row in batch]
-                batch = []
-        ended = [row for row in (*batch, *whole) if self._is_over(row)]
-        finished = {row.key: _result(row) for row in ended}
-        return StepResult(outputs, tuple(finished.values()), tuple(failed))
+        lost = {error.key for error in failed}
+        ended = [row for row in whole if self._is_over(row) and row.key not in lost]
+        return StepResult(outputs, tuple(map(_result, ended)), tuple(failed))
 
     def close(self, row: Row) -> None:
         """Give the slot back."""
@@ -209,16 +217,21 @@ def _output(rows: Sequence[Row], sound: np.ndarray[Any, Any], dtype: AudioDtype)
 
 def _result(row: Row) -> Result:
     data = row.payload.data if row.payload is not None else None
-    reason = data.get("finish_reason") if isinstance(data, Mapping) else None
-    return Result(
-        row.key,
-        {
-            "sample_rate": SAMPLE_RATE,
-            "samples": row.state.samples,
-            "frames": row.state.frames,
-            "finish_reason": reason,
-        },
-    )
+    said: Mapping[str, Tree] = data if isinstance(data, Mapping) else {}
+    stream = row.state
+    result: dict[str, Tree] = {
+        "sample_rate": SAMPLE_RATE,
+        "samples": stream.samples,
+        "frames": stream.frames,
+        "first_frames": stream.first_frames,
+        "finish_reason": said.get("finish_reason"),
+    }
+    if "start_tokens" in said:
+        result["start_tokens"] = said["start_tokens"]
+    if stream.delivery is not None and stream.delivery.keeps_codes:
+        nothing = np.zeros((0, 0), np.int64)
+        result["codes"] = np.concatenate(stream.kept, 1) if stream.kept else nothing
+    return Result(row.key, result)
 
 
 def _failure(row: Row, error: Exception | None) -> RequestError:

@@ -43,14 +43,17 @@ class Delivery:
     Attributes:
         ramp: its windows.
         dtype: float32 in [-1, 1], or int16.
+        keeps_codes: whether the frames themselves are returned as well.
     """
 
     ramp: Ramp
     dtype: AudioDtype = "float32"
+    keeps_codes: bool = False
 
     @classmethod
     def parse(cls, params: Mapping[str, Tree], default: Ramp) -> Delivery:
-        """Return what `params` ask for, by `initial_codec_chunk_frames` and `audio_dtype`.
+        """Return what `params` ask for, by `initial_codec_chunk_frames`, `audio_dtype` and
+        `return_codes`.
 
         Raises:
             InvalidRequest: a value is not among those accepted.
@@ -66,11 +69,17 @@ class Delivery:
             )
         else:
             ramp = Ramp(first, default.steady)
+        keeps_codes = params.get("return_codes") or False
+        if not isinstance(keeps_codes, bool):
+            raise InvalidRequest(
+                f"return_codes must be true or false, got {keeps_codes!r}",
+                details={"field": "return_codes"},
+            )
         match params.get("audio_dtype"):
             case None | "float32":
-                return cls(ramp)
+                return cls(ramp, "float32", keeps_codes)
             case "int16":
-                return cls(ramp, "int16")
+                return cls(ramp, "int16", keeps_codes)
             case other:
                 raise InvalidRequest(
                     f"audio_dtype must be one of float32, int16, got {other!r}",

@@ -110,6 +110,7 @@ def test_windows_double_up_to_the_steady_size_and_the_rest_is_flushed(talker: Ta
         "sample_rate": 24000,
         "samples": 1920 * 33 - 555,
         "frames": 33,
+        "first_frames": 1,
         "finish_reason": "stop",
     }
 
@@ -150,6 +151,7 @@ def test_no_frames_are_an_empty_sound(talker: Talker) -> None:
         "sample_rate": 24000,
         "samples": 0,
         "frames": 0,
+        "first_frames": 0,
         "finish_reason": "no_text",
     }
 
@@ -184,6 +186,7 @@ def test_a_request_chooses_its_first_window_up_to_the_steady_one(talker: Talker)
         ({"initial_codec_chunk_frames": 0}, "initial_codec_chunk_frames"),
         ({"initial_codec_chunk_frames": "4"}, "initial_codec_chunk_frames"),
         ({"audio_dtype": "mp3"}, "audio_dtype"),
+        ({"return_codes": 1}, "return_codes"),
     ],
 )
 def test_an_impossible_wish_fails_its_request_alone(
@@ -205,6 +208,16 @@ def test_int16_is_the_rounded_sound(talker: Talker) -> None:
     rounded, exact = sound(talker, "a"), sound(talker, "b")
     assert rounded.dtype == np.int16
     assert np.abs(rounded - exact * 32767).max() <= 0.5
+
+
+def test_codes_come_back_where_they_are_wanted(talker: Talker) -> None:
+    talker.stage.put(opened("a", {"return_codes": True}), talker.frames(a=9, b=3))
+    talker.stage.put(*talker.end("a"), *talker.end("b"), opened("c", {"return_codes": True}))
+    talker.stage.put(*talker.end("c"))
+    talker.stage.finish()
+    assert np.array_equal(ended(talker)[key("a")]["codes"], CODES[0, :9].T)
+    assert ended(talker)[key("c")]["codes"].size == 0
+    assert "codes" not in ended(talker)[key("b")]
 
 
 def test_more_streams_than_slots_wait_for_one(oracle: Oracle) -> None:
