@@ -137,7 +137,7 @@ class Group:
         notify_stopping()
         await server.set_serving("", False)
         registration.start_draining()
-        await host.drain(seconds)
+        await host.drain(seconds, registration.unbound)
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await host.outlet.drain()

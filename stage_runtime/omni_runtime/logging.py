@@ -39,6 +39,10 @@ class EventLogger:
         """Log an event after which the process goes on, but somebody may want to look."""
         self._log(logging.WARNING, event, request, fields)
 
+    def failure(self, event: str, error: BaseException, **fields: object) -> None:
+        """Log what somebody else's code raised, with its traceback; the process goes on."""
+        self._log(logging.WARNING, event, None, fields, error)
+
     def error(self, event: str, error: BaseException, **fields: object) -> None:
         """Log a failure of the process itself, with its traceback."""
         self._log(logging.ERROR, event, None, fields, error)

@@ -65,7 +65,7 @@ class StallReceiver(Protocol):
         """A request's output to a peer ran out of credit, or has credit again."""
         ...
 
-    def on_peer_lost(self, endpoint: Endpoint, error: ServiceError) -> None:
+    def on_source_lost(self, source: Endpoint, error: ServiceError) -> None:
         """An instance the stage sends to is gone for good."""
         ...
 
@@ -169,7 +169,7 @@ class GroupOutlet:
         """An edge reports that its peer is gone for good."""
         self._edges.pop((source, endpoint), None)
         self._lost.add((source, endpoint), error)
-        self.stages[source].on_peer_lost(endpoint, error)
+        self.stages[source].on_source_lost(endpoint, error)
 
     async def drain(self) -> None:
         """Return once every posted message has been acknowledged, or its peer is gone."""

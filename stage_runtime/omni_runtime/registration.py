@@ -52,7 +52,12 @@ class GatewayTarget:
 class GatewaySession:
     """One link to one incarnation of a gateway, and what it asks of the stages.
 
-    Implements `omni_wire.control_link.GroupEvents`.
+    Implements `omni_wire.control_link.GroupEvents`. A `Drain` that answers this group's own
+    `Draining` means that nothing of that gateway is bound here any more.
+
+    Attributes:
+        welcomed: the gateway accepted the group.
+        unbound: the gateway lets no request come here any more.
     """
 
     def __init__(self, hello: Hello, target: GatewayTarget, registration: Registration) -> None:
@@ -62,6 +67,7 @@ class GatewaySession:
         self.link = GroupLink(hello, target.address, target.credentials, self, DEFAULT_OPTIONS)
         self.lease_seconds = DEFAULT_OPTIONS.reconnect_seconds
         self.welcomed = False
+        self.unbound = False
 
     def on_welcome(self, welcome: Welcome) -> None:
         """The gateway accepted the group; it hears what is ready, once."""
@@ -86,8 +92,11 @@ class GatewaySession:
                 self.link.post(Failed(payload.key, instance, unknown.info))
             case Abort(key, reason):
                 self._abort(key, reason)
-            case Drain(seconds):
+            case Drain(seconds) if not self._registration.draining:
                 self._registration.drain_asked(seconds)
+            case Drain():
+                self.unbound = True
+                self._registration.session_changed()
         release()
 
     def on_stall(self, key: RequestKey, stalled: bool) -> None:
@@ -97,7 +106,7 @@ class GatewaySession:
 
     def on_gateway_lost(self, gateway: str, error: ServiceError) -> None:
         """The gateway refused, or is gone beyond its lease."""
-        logger.warning("gateway lost", gateway=gateway or "-", reason=error)
+        self._registration.log_loss(gateway, error)
         self._host.outlet.drop_gateway(gateway)
         for stage in self._host.stages.values():
             stage.on_gateway_lost(gateway)
@@ -123,13 +132,19 @@ class Registration:
     Args:
         hello: what the group says of itself.
         drain_asked: called when a gateway wants the group to drain, with the seconds it has.
+
+    Attributes:
+        draining: no new request is taken.
+        unbound: set while draining once no gateway lets a request come here any more.
     """
 
     def __init__(self, hello: Hello, host: StageHost, drain_asked: Callable[[float], None]) -> None:
         self.host = host
         self.drain_asked = drain_asked
         self.draining = False
+        self.unbound = asyncio.Event()
         self._hello = hello
+        self._last_loss = ""
         self._sessions: dict[str, GatewaySession] = {}
         self._closed = asyncio.Event()
         self._changed = asyncio.Event()
@@ -151,14 +166,23 @@ class Registration:
             await self._changed.wait()
 
     def session_changed(self) -> None:
-        """A session was accepted."""
+        """A session was accepted, ended, or let its requests go."""
         self._changed.set()
+        if self.draining and all(session.unbound for session in self._welcomed):
+            self.unbound.set()
+
+    def log_loss(self, gateway: str, error: ServiceError) -> None:
+        """Log the loss of a gateway once, not at every attempt to find it again."""
+        if str(error) != self._last_loss:
+            logger.warning("gateway lost", gateway=gateway or "-", reason=error)
+        self._last_loss = str(error)
 
     def start_draining(self) -> None:
         """Tell every gateway that no new request is taken."""
         self.draining = True
         for session in self._welcomed:
             session.link.post(Draining())
+        self.session_changed()
 
     async def drain(self) -> None:
         """Return once every gateway has received all that was posted, or is gone."""
@@ -180,6 +204,7 @@ class Registration:
             self._sessions[target.address] = session
             await session.link.run()
             del self._sessions[target.address]
+            self.session_changed()
             await self._pause(REDIAL_SECONDS)
 
     async def _speak(self) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from omni_config.errors import OmniError
 from omni_runtime.batching import BatchLimits, BatchQueue
+from omni_runtime.logging import EventLogger
 from omni_runtime.scheduler import (
     Aborted,
     AbortRequest,
@@ -29,6 +30,8 @@ from omni_runtime.scheduler import (
 from omni_wire.errors import StageFailed
 from omni_wire.identity import RequestKey
 from omni_wire.messages import Payload
+
+logger = EventLogger(__name__)
 
 Compute = Callable[[Payload], Payload]
 """Turns one payload into the next; what it raises fails that request alone."""
@@ -213,9 +216,14 @@ class SimpleScheduler:
 
 
 def failure_of(error: Exception) -> OmniError:
-    """Return `error` as the typed failure of one request, the original chained as its cause."""
+    """Return `error` as the typed failure of one request.
+
+    What is not one of ours is a fault of the model's code: it is logged with its traceback, because
+    the request carries only a sentence.
+    """
     if isinstance(error, OmniError):
         return error
+    logger.failure("a stage's own code raised", error)
     failure = StageFailed(f"{type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure

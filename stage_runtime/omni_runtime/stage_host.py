@@ -77,11 +77,11 @@ class StageHost:
         self._tasks.create_task(stage.run(), name=f"scheduler of {wiring.instance}")
         return stage
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no new request; return when every request has ended, at the latest by failing."""
+    async def drain(self, seconds: float, unbound: asyncio.Event) -> None:
+        """Accept no new request; return when every one has ended (`Stage.drain`)."""
         async with asyncio.TaskGroup() as draining:
             for stage in self.stages.values():
-                draining.create_task(stage.drain(seconds))
+                draining.create_task(stage.drain(seconds, unbound))
 
     async def close(self) -> None:
         """Stop the schedulers and end every edge."""

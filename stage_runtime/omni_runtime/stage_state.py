@@ -12,6 +12,7 @@ What it guarantees, whatever the order of events:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from omni_runtime.scheduler import Drain, Resume, Stall
@@ -34,9 +35,10 @@ from omni_runtime.stage_events import (
 )
 from omni_runtime.stage_input import StageInput
 from omni_runtime.stage_output import StageOutput
+from omni_runtime.stage_request import StageRequest
 from omni_runtime.stage_table import RequestTable
 from omni_runtime.stage_wiring import StageWiring
-from omni_wire.errors import Draining, InstanceLost
+from omni_wire.errors import Draining, InstanceLost, ServiceError
 from omni_wire.identity import RequestKey
 
 
@@ -64,7 +66,7 @@ class StageState:
 
     def next_due(self) -> float | None:
         """Return when `TimePassed` is wanted next (monotonic seconds), or None."""
-        return self._table.next_due()
+        return self._table.due_times.next()
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Apply an event of time `now` (monotonic seconds); return what to do, in order."""
@@ -83,7 +85,8 @@ class StageState:
             case AbortAsked(key, reason):
                 self._table.abort(key, reason, acknowledge=True)
             case TimePassed():
-                self._table.expire()
+                for key, error in self._table.due_times.expired(now):
+                    self._table.fail(key, error)
             case PeerLost() | GatewayLost() | DrainStarted() | DrainExpired():
                 self._world_changed(event)
             case _:
@@ -106,7 +109,7 @@ class StageState:
         match event:
             case PeerLost(endpoint, error):
                 lost = InstanceLost(f"{endpoint.instance} is gone: {error}")
-                self._table.fail_all(lost, lambda request: endpoint in request.bindings.values())
+                self._fail_all(lost, lambda request: endpoint in request.bindings.values())
             case GatewayLost(gateway):
                 for request in list(self._table.live.values()):
                     if request.key.gateway == gateway:
@@ -115,6 +118,11 @@ class StageState:
                 self._input.draining = True
                 self._table.ask(ToScheduler(Drain()))
             case DrainExpired():
-                self._table.fail_all(Draining("this instance stops now"), lambda _: True)
+                self._fail_all(Draining("this instance stops now"), lambda _: True)
             case _:
                 assert_never(event)
+
+    def _fail_all(self, error: ServiceError, chosen: Callable[[StageRequest], bool]) -> None:
+        for request in list(self._table.live.values()):
+            if chosen(request):
+                self._table.fail(request.key, error)

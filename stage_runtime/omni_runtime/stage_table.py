@@ -1,4 +1,4 @@
-"""The requests of one stage: how they begin, expire and end.
+"""The requests of one stage: how they begin and end.
 
 A request ends here exactly once. Its credits go back to their senders at that moment, and a
 tombstone keeps what arrives later from reviving it. A request whose scheduler still holds something
@@ -7,11 +7,12 @@ of it stays in `closing` until the scheduler says that it is free.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from typing import TypeVar
 
 from omni_runtime.scheduler import AbortRequest
+from omni_runtime.simple_scheduler import failure_of
+from omni_runtime.stage_due_times import DueTimes
 from omni_runtime.stage_events import (
     AbortPeer,
     Acknowledge,
@@ -26,7 +27,7 @@ from omni_runtime.stage_events import (
 from omni_runtime.stage_request import StageRequest
 from omni_runtime.stage_wiring import StageWiring
 from omni_runtime.tombstones import Tombstones
-from omni_wire.errors import DeadlineExceeded, StageInputTimeout, to_info
+from omni_wire.errors import to_info
 from omni_wire.identity import Bindings, RequestKey
 from omni_wire.messages import Failed
 
@@ -41,6 +42,7 @@ class RequestTable:
         closing: ended requests whose scheduler still holds resources, each with whether a gateway
             waits to hear that they are free.
         now: time of the event being handled, monotonic seconds.
+        due_times: when live requests expire.
         unix_offset: seconds to add to monotonic ones to get Unix time.
     """
 
@@ -48,10 +50,10 @@ class RequestTable:
         self.live: dict[RequestKey, StageRequest] = {}
         self.closing: dict[RequestKey, bool] = {}
         self.now = 0.0
+        self.due_times = DueTimes(self.live, wiring.input_timeout_seconds)
         self.unix_offset = unix_offset
         self._wiring = wiring
         self._over: Tombstones[RequestKey, tuple[Peer, ...]] = Tombstones()
-        self._due: list[tuple[float, RequestKey]] = []
         self._asked: list[Instruction] = []
 
     def ask(self, instruction: Instruction) -> None:
@@ -73,7 +75,7 @@ class RequestTable:
         if request is None:
             request = StageRequest(key, bindings, deadline, self._wiring.fan_in, self.now)
             self.live[key] = request
-            self._watch(request)
+            self.due_times.watch(request, self.now)
         request.input_at = self.now
         return request
 
@@ -84,7 +86,7 @@ class RequestTable:
         try:
             return act()
         except Exception as error:
-            self.fail(key, error)
+            self.fail(key, failure_of(error))
             return None
 
     def fail(self, key: RequestKey, error: Exception, *, freed: bool = False) -> None:
@@ -142,42 +144,6 @@ class RequestTable:
         """The scheduler holds nothing of an ended request any more."""
         if self.closing.pop(key, False):
             self.ask(Acknowledge(key))
-
-    def fail_all(self, error: Exception, chosen: Callable[[StageRequest], bool]) -> None:
-        """End every live request that `chosen` picks."""
-        for request in list(self.live.values()):
-            if chosen(request):
-                self.fail(request.key, error)
-
-    def next_due(self) -> float | None:
-        """Return when `expire` has to run next (monotonic seconds), or None."""
-        while self._due and self._due[0][1] not in self.live:
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
-
-    def expire(self) -> None:
-        """Fail requests whose deadline passed, or whose upstream stages fell silent."""
-        timeout = self._wiring.input_timeout_seconds
-        while (due := self.next_due()) is not None and due <= self.now:
-            _, key = heapq.heappop(self._due)
-            request = self.live[key]
-            silent_at = request.input_at + timeout if request.awaits_input else self.now + timeout
-            if request.deadline is not None and request.deadline <= self.now:
-                self.fail(key, DeadlineExceeded("the deadline of the request passed"))
-            elif silent_at <= self.now:
-                self.fail(key, StageInputTimeout(f"no input for {timeout:g} s"))
-            else:
-                heapq.heappush(self._due, (silent_at, key))
-
-    def _watch(self, request: StageRequest) -> None:
-        if len(self._due) > 4 * len(self.live) + 64:
-            # Entries of ended requests lie below the top of the heap until they are due.
-            self._due = [due for due in self._due if due[1] in self.live]
-            heapq.heapify(self._due)
-        if request.deadline is not None:
-            heapq.heappush(self._due, (request.deadline, request.key))
-        silent_at = self.now + self._wiring.input_timeout_seconds
-        heapq.heappush(self._due, (silent_at, request.key))
 
     def _remove(self, request: StageRequest) -> None:
         del self.live[request.key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -164,4 +165,19 @@ async def test_short_streams_end_as_long_ones_do(run: Run, count: int) -> None:
         call = submit(cluster, "short", 9, count)
         await cluster.end(call)
         assert_spoken(call, 9, count)
+        await cluster.empty()
+
+
+async def test_a_draining_process_waits_for_what_is_bound_to_it(run: Run) -> None:
+    async with run(TwoLevelStreamPipelineConfig) as cluster:
+        unbound = asyncio.Event()
+        call = submit(cluster, "bound", 3, 20)
+        # Nothing has reached the later stages yet, so none of them holds anything.
+        hosts = [process.host for process in cluster.processes.values()]
+        draining = asyncio.gather(*(host.drain(60, unbound) for host in hosts))
+        await cluster.end(call)
+        assert_spoken(call, 3, 20)
+        assert not draining.done()
+        unbound.set()
+        await draining
         await cluster.empty()

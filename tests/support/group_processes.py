@@ -27,6 +27,7 @@ from omni_wire.identity import Endpoint, RequestKey
 from omni_wire.messages import (
     Abort,
     AbortAck,
+    Drain,
     Draining,
     GroupMessage,
     Hello,
@@ -49,6 +50,7 @@ class Group:
     connection: GroupConnection
     ready: set[str] = field(default_factory=set)
     draining: bool = False
+    told: bool = False
     stats: dict[str, Stats] = field(default_factory=dict)
 
     @property
@@ -89,6 +91,7 @@ class SmallGateway:
                 known.ready.discard(instance)
             case Draining():
                 known.draining = True
+                self._let_go(known)
             case Stats(instance):
                 known.stats[instance] = message
             case AbortAck(key):
@@ -99,6 +102,17 @@ class SmallGateway:
                 self._book.receive(message)
         release()
         self._changed.set()
+        for each in self.groups.values():
+            self._let_go(each)
+
+    def _let_go(self, group: Group) -> None:
+        """Tell a draining group once nothing is bound to it any more."""
+        endpoints = set(group.hello.endpoints())
+        calls = self._book.calls.values()
+        bound = any(not it.ended and endpoints & set(it.bindings.values()) for it in calls)
+        if group.draining and not group.told and not bound:
+            group.told = True
+            group.connection.post(Drain(0.0))
 
     def on_group_stall(self, group: GroupConnection, key: RequestKey, stalled: bool) -> None:
         """Nothing is held back here."""
