@@ -1,0 +1,81 @@
+"""The gateway remembers when each stage worked on the latest requests."""
+
+from __future__ import annotations
+
+from omni_gateway.timelines import StageSpan, Status, TimelineStore
+from omni_wire.errors import QueueFull
+from omni_wire.messages import Tree
+
+
+class Clock:
+    """Unix seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def entry(instance: str, opened: float, first: float | None, finished: float) -> Tree:
+    return {"instance": instance, "opened": opened, "first_output": first, "finished": finished}
+
+
+def test_spans_count_from_admission_in_the_order_of_work() -> None:
+    clock = Clock()
+    store = TimelineStore(now=clock)
+    store.begin("a", "parrot")
+    clock.seconds = 1003.0
+    thinker = entry("thinker@r1", 1000.5, 1000.75, 1002.0)
+    speech = entry("speech", 1001.0, None, 1003.0)
+    decode = entry("decode", 1000.75, 1001.0, 1002.0)
+    results: dict[str, Tree] = {
+        "speech": {"timeline": {"thinker": thinker, "speech": speech}},
+        "decode": {"timeline": {"thinker": thinker, "decode": decode}},
+    }
+
+    store.finish("a", results)
+
+    kept = store.get("a")
+    assert kept is not None
+    assert (kept.status, kept.seconds) == (Status.FINISHED, 3.0)
+    assert [span.stage for span in kept.stages] == ["thinker", "decode", "speech"]
+    assert kept.stages[0] == StageSpan("thinker", "thinker@r1", 0.5, 0.75, 2.0)
+
+
+def test_a_request_whose_stages_tell_no_times_still_ends() -> None:
+    store = TimelineStore()
+    store.begin("a", "parrot")
+    store.finish("a", {"decode": {"text": "hello"}, "code2wav": None})
+    kept = store.get("a")
+    assert kept is not None
+    assert (kept.status, kept.stages) == (Status.FINISHED, ())
+
+
+def test_only_the_latest_requests_are_kept() -> None:
+    store = TimelineStore(limit=2)
+    for name in ("a", "b", "c"):
+        store.begin(name, "parrot")
+    assert store.get("a") is None
+    assert [kept.request_id for kept in store.latest()] == ["c", "b"]
+    store.finish("a", {})
+    assert store.get("a") is None, "what was forgotten does not come back"
+
+
+def test_a_failure_says_why() -> None:
+    store = TimelineStore()
+    store.begin("a", "parrot")
+    store.fail("a", QueueFull("too many requests"))
+    store.leave("a")
+    kept = store.get("a")
+    assert kept is not None
+    assert (kept.status, kept.error) == (Status.FAILED, "QUEUE_FULL: too many requests")
+
+
+def test_a_client_that_leaves_is_noted() -> None:
+    store = TimelineStore()
+    store.begin("a", "parrot")
+    store.leave("a")
+    kept = store.get("a")
+    assert kept is not None
+    assert kept.status is Status.CANCELLED
