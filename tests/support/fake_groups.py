@@ -28,6 +28,8 @@ from omni_wire.messages import (
     Abort,
     AbortAck,
     Completed,
+    Drain,
+    Draining,
     Failed,
     GatewayMessage,
     OutputFrame,
@@ -51,6 +53,7 @@ class FakeGroup:
         acknowledges: whether it confirms aborts at once.
         refuses: raised instead of taking a submission.
         unreleased: chunks sent whose credit has not come back.
+        let_go: how often it was told that nothing is bound to it.
     """
 
     gate: ReplicaGate
@@ -63,6 +66,7 @@ class FakeGroup:
     aborts: list[Abort] = field(default_factory=list)
     closed: bool = False
     unreleased: int = 0
+    let_go: int = 0
     _chunks: dict[tuple[RequestKey, str], int] = field(default_factory=dict)
 
     def start(self, *, ready: bool = True) -> FakeGroup:
@@ -86,6 +90,10 @@ class FakeGroup:
         for instance in self.instances:
             self._say(Ready(instance, True))
 
+    def drain(self) -> None:
+        """Say that no new request is taken."""
+        self._say(Draining())
+
     def post(self, message: GatewayMessage) -> None:
         """Take a message of the gateway."""
         if isinstance(message, Submit):
@@ -96,6 +104,8 @@ class FakeGroup:
             self.aborts.append(message)
             if self.acknowledges:
                 self._say(AbortAck(message.key))
+        elif isinstance(message, Drain):
+            self.let_go += 1
 
     def close(self) -> None:
         """Be given up by the gateway."""
@@ -137,7 +147,7 @@ class FakeGroup:
     def _instance(self, stage: str) -> str:
         return next(one for one in self.instances if one.partition("@")[0] == stage)
 
-    def _say(self, message: Completed | Failed | AbortAck | Ready) -> None:
+    def _say(self, message: Completed | Failed | AbortAck | Draining | Ready) -> None:
         self.gate.deliver(self.incarnation, message, _ignore)
 
 

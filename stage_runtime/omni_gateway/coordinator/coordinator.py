@@ -46,7 +46,7 @@ from omni_gateway.metrics import GatewayMetrics
 from omni_runtime.logging import EventLogger
 from omni_wire.errors import Draining, InvalidRequest, RequestAborted, ServiceError
 from omni_wire.identity import RequestKey, new_gateway_id
-from omni_wire.messages import Abort, RequestView, Submit
+from omni_wire.messages import Abort, Drain, RequestView, Submit
 
 logger = EventLogger(__name__)
 
@@ -207,7 +207,18 @@ class Coordinator:
                 pending.extend(self.state.handle(self._submit(step), now))
             else:
                 self._execute(step)
+        self._let_go()
         self._arm(now)
+
+    def _let_go(self) -> None:
+        """Tell each draining replica once that no request is bound to it any more.
+
+        It cannot know by itself: a request may still be on its way from an earlier stage.
+        """
+        for replica in self.state.directory:
+            if replica.draining and not replica.outstanding and not replica.let_go:
+                replica.let_go = True
+                self._links[replica.incarnation].post(Drain(seconds=0.0))
 
     def _execute(self, step: Instruction) -> None:
         match step:

@@ -67,6 +67,7 @@ class Replica:
         not_ready: instances that are not ready, each with the reason.
         serves: revisions whose requests it may take.
         outstanding: unfinished requests of this Coordinator that need it.
+        let_go: while draining, it was told that it has no outstanding requests any more.
         last_bound: turn in which it was chosen last; makes equal loads take turns.
         order: turn in which it registered.
         stats: latest report of each instance.
@@ -79,6 +80,7 @@ class Replica:
     serves: frozenset[str]
     connected: bool = True
     draining: bool = False
+    let_go: bool = False
     outstanding: int = 0
     last_bound: int = -1
     stats: dict[str, ReplicaStats] = field(default_factory=dict)

@@ -123,6 +123,7 @@ class ReplicaGate:
     def _ready(self, replica: Replica, message: messages.Ready) -> None:
         # A group that becomes ready again has called its drain off.
         replica.draining = replica.draining and not message.ready
+        replica.let_go = replica.let_go and replica.draining
         reason = None if message.ready else message.reason or "not ready"
         self._directory.set_ready(replica.incarnation, message.instance, reason=reason)
         self._changed()

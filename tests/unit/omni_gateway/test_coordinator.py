@@ -230,6 +230,27 @@ async def test_a_drain_that_takes_too_long_ends_the_rest(pipeline: FakePipeline)
     assert len(pipeline.writer.aborts) == 1
 
 
+async def test_a_draining_replica_is_let_go_once_nothing_is_bound_to_it(
+    pipeline: FakePipeline,
+) -> None:
+    bound = pipeline.coordinator.submit(SPEECH)
+    second = pipeline.group("speaker").start()
+
+    pipeline.speaker.drain()
+    assert pipeline.speaker.let_go == 0
+    unbound = pipeline.coordinator.submit(SPEECH)
+    second.drain()
+
+    for group, handle in ((pipeline.speaker, bound), (second, unbound)):
+        pipeline.text.complete(handle.key, "text")
+        assert group.let_go == 0
+        group.complete(handle.key, "sound")
+        assert group.let_go == 1
+        handle.leave()
+    assert pipeline.clean()
+    assert (pipeline.speaker.let_go, second.let_go, pipeline.text.let_go) == (1, 1, 0)
+
+
 async def test_two_coordinators_in_one_process_share_nothing(pipeline: FakePipeline) -> None:
     other = FakePipeline()
 
