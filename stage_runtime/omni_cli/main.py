@@ -23,6 +23,7 @@ from omni_cli.output import is_decorated, print_errors
 from omni_config.errors import ConfigError, OmniError
 
 COMMANDS = {
+    "chat": ("omni_cli.chat_command", "Ask a running pipeline something."),
     "config": ("omni_cli.config_commands", "Resolve, explain and export a configuration."),
     "models": ("omni_cli.models_command", "Make checkpoints to try omnipipe with."),
     "plan": ("omni_cli.plan_command", "Show what will run where, and why."),
