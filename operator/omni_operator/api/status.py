@@ -67,7 +67,7 @@ class GroupStatus(StatusModel):
     draining: int = 0
     """Pods that finish their requests before they go."""
     in_flight: int | None = None
-    """Requests in these pods; absent while the gateways cannot be asked."""
+    """Requests that draining pods still finish; absent when none drains or no gateway can tell."""
     mps: str = ""
     """Processes attached to the MPS daemon, such as attached 3/3."""
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from omni_operator.api.pipeline import OmniPipeline
-from omni_operator.names import HASH_LENGTH, LABEL_CARD, NVIDIA_GPU, claim_name, short_hash
+from omni_operator.names import (
+    HASH_LENGTH,
+    LABEL_CARD,
+    NVIDIA_GPU,
+    claim_name,
+    pipeline_labels,
+    short_hash,
+)
 from omni_operator.plan.shapes import Container, PodShape
 from omni_operator.plan.sharing import PodMode, device_class
 from omni_operator.render.manifest import Manifest, canonical, manifest
@@ -89,7 +96,9 @@ def claim_manifest(
     labels = {LABEL_CARD: card_set}
     if shape_mode is PodMode.SHARED_CLAIM:
         return manifest(pipeline, CLAIM_KIND, name, {"spec": spec}, labels=labels)
-    return manifest(pipeline, TEMPLATE_KIND, name, {"spec": {"spec": spec}}, labels=labels)
+    # The claims that pods get from it are found by the same labels.
+    made = {"metadata": {"labels": pipeline_labels(pipeline.name) | labels}, "spec": spec}
+    return manifest(pipeline, TEMPLATE_KIND, name, {"spec": made}, labels=labels)
 
 
 def _claim_of(shape: PodShape, container: Container) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _row(target: ShapeTarget, fleet: Fleet, observed: Observed) -> GroupStatus:
         routable=sum(pod.serves for _, pod in pods),
         updated=sum(_is_updated(one, pod, target) for one, pod in pods),
         draining=sum(pod.draining for _, pod in pods),
-        in_flight=_in_flight([pod for _, pod in pods]),
+        in_flight=_in_flight([pod for _, pod in pods if pod.draining]),
         mps="" if mps is None else f"attached {mps[0]}/{mps[1]}",
     )
 
@@ -103,6 +103,10 @@ def _is_updated(workload: Workload, pod: PodState, target: ShapeTarget) -> bool:
 
 
 def _in_flight(pods: list[PodState]) -> int | None:
+    """Return the requests of draining pods. Those of all pods change all the time: a status that
+    counted them would be written all the time, and metrics count them better."""
+    if not pods:
+        return None
     counts = [pod.in_flight for pod in pods]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
