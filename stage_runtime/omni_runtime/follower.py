@@ -6,6 +6,7 @@ It has neither edges nor gateways. It stops when rank 0 says so and fails when r
 from __future__ import annotations
 
 import signal
+import sys
 
 from omni_runtime.group_config import GroupOptions, PlannedGroup
 from omni_runtime.group_stages import build_schedulers
@@ -23,8 +24,7 @@ def run_follower(options: GroupOptions, planned: PlannedGroup) -> None:
         RankLost: rank 0 is gone.
         FactoryFailed: the stage could not be built.
     """
-    # Rank 0 drains and then stops every rank; leaving earlier would break its last steps.
-    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     inbox = FollowerInbox(options.listen)
     notify_status("waiting for rank 0")
     settings = inbox.join()
@@ -33,6 +33,9 @@ def run_follower(options: GroupOptions, planned: PlannedGroup) -> None:
     (scheduler,) = build_schedulers(builds, options.construction_lock).values()
     scheduler.inbox = inbox
     inbox.on_stop(scheduler.stop)
+    # From here on rank 0 drains and then stops every rank; leaving earlier would break its last
+    # steps.
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     inbox.report("built")
     notify_ready()
     logger.info("following rank 0")

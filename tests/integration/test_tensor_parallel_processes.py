@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,3 +81,13 @@ async def test_a_lost_rank_ends_the_stage(engine: Deployment) -> None:
 async def test_a_rank_does_not_outlive_rank_0(engine: Deployment) -> None:
     engine.processes["engine_tp0"].kill()
     assert await engine.processes["engine_tp1"].wait() == 1
+
+
+async def test_a_rank_that_waits_in_vain_can_be_stopped() -> None:
+    async with deployment("tensor_parallel") as made:
+        await made.start("engine_tp1")
+        listening = Path(made.runtime.endpoints.addresses["engine_tp1"].removeprefix("unix:"))
+        async with asyncio.timeout(60):
+            while not listening.exists():  # noqa: ASYNC110, ASYNC240 - nobody else knows
+                await asyncio.sleep(0.02)
+        assert await made.stop("engine_tp1") == 0
