@@ -10,6 +10,7 @@ from omni_operator.names import (
     ANNOTATION_CONFIG_MAP,
     ANNOTATION_DELETION_COST,
     ANNOTATION_DRAIN_STARTED,
+    ANNOTATION_MANIFEST_HASH,
     HEALTH_PORT,
 )
 from omni_operator.plan import actions as steps
@@ -47,9 +48,25 @@ def object_writes(wanted: Iterable[Manifest], observed: Observed) -> Iterator[Ap
         if live is None:
             yield Apply(one)
             continue
+        one = _keeping_immutable(one, live)
         different = differences(one, live)
         if different:
             yield Apply(one, different if is_drift(one, live) else ())
+
+
+def _keeping_immutable(one: Manifest, live: Manifest) -> Manifest:
+    """Return a manifest with the data that a live immutable object has: nobody can change it.
+
+    Old ConfigMaps are such objects: unchanged pods still mount them, and their settings cannot be
+    rendered any more.
+    """
+    if not live.get("immutable"):
+        return one
+    kept = {**one, "data": live.get("data")}
+    notes = dict(one["metadata"]["annotations"])
+    notes[ANNOTATION_MANIFEST_HASH] = annotations_of(live).get(ANNOTATION_MANIFEST_HASH, "")
+    kept["metadata"] = {**one["metadata"], "annotations": notes}
+    return kept
 
 
 def prunes(wanted: Iterable[Manifest], observed: Observed, owner: str) -> Iterator[Delete]:
