@@ -59,12 +59,8 @@ bench: setup  ## Run every benchmark and print one table of bars
 soak: setup  ## Send requests for minutes while groups are killed and clients leave
 	$(BIN)/python -m tests.soak.soak --requests 2000 --concurrency 64
 
-EXAMPLE := examples/qwen3-omni.yaml
-
-demo: setup  ## Resolve, explain and plan the shipped Qwen3-Omni example
-	$(BIN)/omni config resolve --config $(EXAMPLE) --show diff
-	$(BIN)/omni config explain thinker.gpu_memory_fraction --config $(EXAMPLE)
-	$(BIN)/omni plan --config $(EXAMPLE)
+demo: setup-runtime  ## Run the speech pipeline on this CPU with a tiny checkpoint, and ask it something
+	$(BIN)/python -m scripts.demo
 
 lock:  ## Update uv.lock after a change of dependencies, then the image's constraints
 	$(UV) lock
