@@ -21,10 +21,9 @@ from omni_operator.plan.actions import (
 )
 from omni_operator.plan.goal import Goal, ShapeGoal
 from omni_operator.plan.observed import KnownRevision, ObservedFleet, PodState, Workload
-from omni_operator.plan.paths import Paths
 from omni_operator.plan.policy import StepLimits
 from omni_operator.plan.rollout import decide
-from omni_operator.plan.starts import gpu_budget, gpus_held
+from tests.support.rollout_judge import judge
 
 TICK_SECONDS = 5.0
 DRAIN_SECONDS = 60.0
@@ -133,7 +132,7 @@ class RolloutCluster:
         taken = [one for one in actions if not isinstance(one, Wait)]
         for action in taken[:writes]:
             self._take(action)
-        self._judge(goal, before, taken)
+        judge(goal, before, self.observed, taken)
         return actions
 
     def live(self) -> None:
@@ -262,68 +261,6 @@ class RolloutCluster:
         else:
             pod.in_flight = 2
 
-    def _judge(self, goal: Goal, before: ObservedFleet, taken: Sequence[RolloutAction]) -> None:
-        after = self.observed
-        self._judge_paths(goal, before, taken)
-        limit = max(gpu_budget(goal, before), gpus_held(before.workloads))
-        if self.surge_free and not self.paused:
-            assert gpus_held(after.workloads) <= limit, "more GPUs than the rollout may hold"
-        for one in goal.shapes:
-            had = sum(it.held for it in before.of_shape(one.shape))
-            has = sum(it.held for it in after.of_shape(one.shape))
-            first = 0 if self._holds(before, one.shape, one.revision) else 1
-            limit = max(had, one.most_pods) if not _two_old_paths(goal, before) else had + first
-            assert has <= max(limit, one.most_pods), f"too many pods of {one.shape}"
-
-    @staticmethod
-    def _holds(before: ObservedFleet, shape: str, revision: str) -> bool:
-        return any(one.held for one in before.of_shape(shape) if one.revision == revision)
-
-    def _judge_paths(
-        self, goal: Goal, before: ObservedFleet, taken: Sequence[RolloutAction]
-    ) -> None:
-        drained = {one.uid for one in taken if isinstance(one, Drain)}
-        if not drained:
-            return
-        paths = Paths.of(before, _with_goal(goal, before))
-        useful = paths.useful_by_shape()
-        for workload, pod in before.pods():
-            if pod.uid in drained and pod.serves:
-                paths = paths.without((workload.shape, workload.revision))
-        left = paths.useful_by_shape()
-        if _may_interrupt(goal, before) or not all(one.replicas for one in goal.shapes):
-            return
-        for one in goal.shapes:
-            least = min(one.least_available, useful.get(one.shape, 0))
-            assert left.get(one.shape, 0) >= least, f"{one.shape} serves less than promised"
-
 
 def _deletion_cost(pod: Pod) -> int:
     return 0 if pod.drain_started is None else -2000 if pod.released else -1000
-
-
-def _with_goal(goal: Goal, before: ObservedFleet) -> tuple[KnownRevision, ...]:
-    shapes = {one.shape: one.revision for one in goal.shapes}
-    others = [one for one in before.revisions if one.name != goal.revision]
-    return (*others, KnownRevision(goal.revision, shapes, 0.0))
-
-
-def _may_interrupt(goal: Goal, before: ObservedFleet) -> bool:
-    """Whether some changed shape may be wholly gone for a while, and has no other way."""
-    for one in goal.shapes:
-        old = [it for it in before.of_shape(one.shape) if it.revision != one.revision]
-        target = [it for it in before.of_shape(one.shape) if it.revision == one.revision]
-        no_room = any(not pod.scheduled for it in target for pod in it.living)
-        stuck = goal.surge_free or one.limits.max_surge == 0 or no_room
-        if any(it.living for it in old) and one.least_available == 0 and stuck:
-            return True
-        if stuck and _two_old_paths(goal, before):
-            return True
-    return False
-
-
-def _two_old_paths(goal: Goal, before: ObservedFleet) -> bool:
-    """Whether a third revision is wanted while two others serve."""
-    others = [one for one in before.revisions if one.name != goal.revision]
-    paths = Paths.of(before, others)
-    return sum(paths.complete(one) for one in others) > 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from omni_operator.plan.goal import UNSCHEDULABLE_SECONDS, Goal, ShapeGoal
-from omni_operator.plan.observed import KnownRevision, ObservedFleet, PodState, Workload
+from omni_operator.plan.goal import Goal, ShapeGoal
+from omni_operator.plan.observed import KnownRevision, ObservedFleet, Workload
 from omni_operator.plan.paths import Paths, ShapeRevision
 
 
@@ -70,16 +70,6 @@ class Fleet:
         every = self.observed.of_shape(shape)
         return next((one for one in every if one.revision == goal.revision), None)
 
-    def started(self, shape: str) -> bool:
-        """Whether a shape has pods of the wanted revision, or is about to."""
-        target = self.target(shape)
-        return target is not None and target.held > 0
-
-    def has_node(self, shape: str) -> bool:
-        """Whether a pod of the wanted revision found a node."""
-        target = self.target(shape)
-        return target is not None and any(pod.scheduled for pod in target.living)
-
     def old_workloads(self, shape: str) -> tuple[Workload, ...]:
         """Return the workloads of all other revisions, oldest first."""
         target = self.target(shape)
@@ -110,15 +100,6 @@ class Fleet:
         return frozenset() if found is None else frozenset(found.shapes.items())
 
     @cached_property
-    def lacks_capacity(self) -> bool:
-        """Whether a pod of the wanted revision found no node for a while."""
-        return any(self.is_unschedulable(pod) for pod in self._wanted_pods())
-
-    def is_unschedulable(self, pod: PodState) -> bool:
-        """Whether a pod found no node for a while."""
-        return not pod.scheduled and self.now - pod.created >= UNSCHEDULABLE_SECONDS
-
-    @cached_property
     def old_paths(self) -> tuple[KnownRevision, ...]:
         """Revisions other than the wanted one that serve."""
         return tuple(one for one in self.revisions[:-1] if self.paths.complete(one))
@@ -127,15 +108,3 @@ class Fleet:
     def gateways_answer(self) -> bool:
         """Whether every pod's traffic is known; nothing can be drained before."""
         return all(pod.routable is not None for _, pod in self.observed.pods())
-
-    def cannot_surge(self, shape: str) -> bool:
-        """Whether new pods of a shape need the room of old ones."""
-        goal = self.wanted(shape)
-        if goal is None or self.goal.surge_free or goal.limits.max_surge == 0:
-            return True
-        target = self.target(shape)
-        return target is not None and any(map(self.is_unschedulable, target.living))
-
-    def _wanted_pods(self) -> list[PodState]:
-        targets = [self.target(shape) for shape in self.goal.by_shape]
-        return [pod for one in targets if one is not None for pod in one.living]

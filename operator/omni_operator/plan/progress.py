@@ -10,6 +10,7 @@ from omni_operator.plan.actions import Wait
 from omni_operator.plan.fleet import Fleet
 from omni_operator.plan.goal import UNSCHEDULABLE_SECONDS
 from omni_operator.plan.removal import DEFAULT_DRAIN_SECONDS, Removal
+from omni_operator.plan.room import lacks_capacity
 
 
 class RolloutPhase(StrEnum):
@@ -47,7 +48,7 @@ def progress(fleet: Fleet) -> Progress:
         and pod.in_flight
         and fleet.now - pod.drain_started >= _drain_seconds(fleet, workload.shape)
     )
-    return Progress(_phase(fleet, waiting), waiting, fleet.lacks_capacity, overdue)
+    return Progress(_phase(fleet, waiting), waiting, lacks_capacity(fleet), overdue)
 
 
 def next_look(fleet: Fleet, removal: Removal) -> Iterator[Wait]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from omni_operator.plan.fleet import Fleet
 from omni_operator.plan.observed import PodState, Workload
 from omni_operator.plan.paths import Paths, ShapeRevision
+from omni_operator.plan.room import cannot_surge, has_node, is_unschedulable, lacks_capacity
 
 NEW_REVISION = "another revision is wanted"
 SCALE_DOWN = "fewer pods are wanted"
@@ -109,10 +110,10 @@ def _spare(fleet: Fleet, workload: Workload) -> int:
     new pods find no GPU.
     """
     key = (workload.shape, workload.revision)
-    needed = fleet.lacks_capacity and workload.gpus > 0
+    needed = lacks_capacity(fleet) and workload.gpus > 0
     if workload is fleet.target(workload.shape) or key not in fleet.protected or needed:
         return workload.replicas
-    if not fleet.cannot_surge(workload.shape):
+    if not cannot_surge(fleet, workload.shape):
         return 0
     every = fleet.observed.of_shape(workload.shape)
     return max(0, sum(one.replicas for one in every) - fleet.least_available(workload.shape))
@@ -195,7 +196,7 @@ def _useless_may_go(fleet: Fleet, paths: Paths, workload: Workload) -> bool:
     is_target = workload is fleet.target(workload.shape)
     if is_target or (workload.shape, workload.revision) not in fleet.protected:
         return True
-    if not fleet.cannot_surge(workload.shape):
+    if not cannot_surge(fleet, workload.shape):
         return False
     serving = paths.serving_by_shape().get(workload.shape, 0)
     return serving - 1 >= fleet.least_available(workload.shape)
@@ -213,9 +214,9 @@ def _interrupt(fleet: Fleet, removal: Removal) -> None:
     given_up = _weakest_path(fleet)
     for workload, excess in _excesses(fleet):
         shape = workload.shape
-        if workload is fleet.target(shape) or not fleet.cannot_surge(shape):
+        if workload is fleet.target(shape) or not cannot_surge(fleet, shape):
             continue
-        in_the_way = (shape, workload.revision) in given_up and not fleet.has_node(shape)
+        in_the_way = (shape, workload.revision) in given_up and not has_node(fleet, shape)
         if fleet.least_available(shape) == 0 or in_the_way:
             removal.drains += [(pod, NEW_REVISION) for pod in _candidates(workload, excess)]
 
@@ -236,7 +237,7 @@ def is_moving(fleet: Fleet) -> bool:
             continue
         target = fleet.target(shape)
         if target is not None and any(
-            not pod.serves and not fleet.is_unschedulable(pod) for pod in target.living
+            not pod.serves and not is_unschedulable(fleet, pod) for pod in target.living
         ):
             return True
         for workload in fleet.old_workloads(shape):

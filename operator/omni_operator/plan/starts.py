@@ -7,6 +7,7 @@ from omni_operator.plan.goal import Goal, ShapeGoal
 from omni_operator.plan.observed import ObservedFleet, Workload
 from omni_operator.plan.paths import ShapeRevision
 from omni_operator.plan.removal import Removal, is_moving
+from omni_operator.plan.room import cannot_surge, has_started
 
 
 def starts(fleet: Fleet, removal: Removal) -> dict[ShapeRevision, int]:
@@ -29,7 +30,7 @@ def starts(fleet: Fleet, removal: Removal) -> dict[ShapeRevision, int]:
         have = 0 if target is None else target.replicas
         others = sum(one.held for one in fleet.old_workloads(goal.shape))
         allowed = min(goal.replicas, goal.most_pods - others)
-        if stuck and not fleet.started(goal.shape) and not fleet.cannot_surge(goal.shape):
+        if stuck and not has_started(fleet, goal.shape) and not cannot_surge(fleet, goal.shape):
             allowed = min(goal.replicas, 1)
         count = have + room.take(goal, target, max(0, allowed - have))
         if count > have or target is None:
