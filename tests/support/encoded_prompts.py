@@ -84,3 +84,16 @@ def _encoded(thinker: Any, inputs: Any) -> dict[str, Any]:
 def _digest(array: np.ndarray[Any, Any]) -> str:
     content = f"{array.shape}{array.dtype}".encode() + np.ascontiguousarray(array).tobytes()
     return hashlib.sha256(content).hexdigest()
+
+
+def media_hidden_rows(oracle: Oracle, prompt: Prompt) -> Any:
+    """Return what enters the talker's layer at the user's media positions, [rows, hidden]."""
+    inputs, config = oracle.inputs(prompt), oracle.model.config
+    with torch.no_grad():
+        seen = oracle.model.thinker(
+            **inputs, use_audio_in_video=prompt.use_audio_in_video, output_hidden_states=True
+        )
+    thinker = config.thinker_config
+    placeholders = [thinker.image_token_id, thinker.video_token_id, thinker.audio_token_id]
+    media = torch.isin(inputs["input_ids"][0], torch.tensor(placeholders))
+    return seen.hidden_states[config.talker_config.accept_hidden_layer][0][media]

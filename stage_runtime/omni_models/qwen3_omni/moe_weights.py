@@ -40,19 +40,14 @@ def load(
     Raises:
         IncompleteCheckpoint: a tensor of this stage has no parameter, or a parameter no tensor.
     """
-    experts = FusedMoE.make_expert_params_mapping(
-        ckpt_gate_proj_name="gate_proj",
-        ckpt_down_proj_name="down_proj",
-        ckpt_up_proj_name="up_proj",
-        num_experts=model.config.num_experts,
-    )
+    experts = expert_mapping(model.config.num_experts)
     parameters, loaded = dict(model.named_parameters()), set()
     for checkpoint_name, tensor in weights:
         name = name_of(checkpoint_name)
         if name is None:
             continue
         fused = name.startswith(fused_prefix)
-        target, arguments = _target(name, experts) if fused else (name, {})
+        target, arguments = target_of(name, experts) if fused else (name, {})
         parameter = parameters.get(target)
         if parameter is None:
             raise IncompleteCheckpoint(f"the checkpoint's {checkpoint_name} fits no parameter")
@@ -66,7 +61,20 @@ def load(
     return loaded
 
 
-def _target(name: str, experts: Iterable[tuple[str, str, int, str]]) -> tuple[str, dict[str, Any]]:
+def expert_mapping(count: int) -> list[tuple[str, str, int, str]]:
+    """Return, for each tensor of each expert: parameter, tensor, expert, part of the parameter."""
+    mapping: list[tuple[str, str, int, str]] = FusedMoE.make_expert_params_mapping(
+        ckpt_gate_proj_name="gate_proj",
+        ckpt_down_proj_name="down_proj",
+        ckpt_up_proj_name="up_proj",
+        num_experts=count,
+    )
+    return mapping
+
+
+def target_of(
+    name: str, experts: Iterable[tuple[str, str, int, str]]
+) -> tuple[str, dict[str, Any]]:
     """Return the fused parameter a tensor is part of, and which part it is."""
     if ".experts." in name:
         for parameter, weight, expert_id, shard_id in experts:

@@ -110,12 +110,14 @@ class _Row:
 
     Attributes:
         request_id: SGLang's id, None before it was submitted.
+        stalled: whether a reader of its output has no room.
         sent: tokens handed to the program.
         verdict: what to say once SGLang has let go; None for the program's own result.
     """
 
     key: RequestKey
     request_id: str | None = None
+    stalled: bool = False
     sent: int = 0
     verdict: OutboxMessage | None = None
 
@@ -135,7 +137,7 @@ class EngineScheduler:
         self.heartbeat = Heartbeat()
         self.hosted: HostedScheduler | None = None
         self.step = 0
-        self._program = program
+        self.program = program
         self._outbox: Outbox | None = None
         self._rows: dict[RequestKey, _Row] = {}
         self._by_id: dict[str, _Row] = {}
@@ -180,6 +182,8 @@ class EngineScheduler:
         row.request_id = self._ids.next()
         self._by_id[row.request_id] = row
         self._commands.append(Submit(row.request_id, generation, seed_of(key)))
+        if row.stalled:
+            self._commands.append(Gate(row.request_id, open=False))
         return row.request_id
 
     def end(self, key: RequestKey, verdict: OutboxMessage) -> None:
@@ -210,7 +214,7 @@ class EngineScheduler:
 
     def may_run(self, req: Req) -> bool:
         """Ask the program."""
-        return self._program.may_run(req)
+        return self.program.may_run(req)
 
     def launching(self, batch: ScheduleBatch) -> None:
         """A step begins: from here on silence means trouble."""
@@ -218,12 +222,12 @@ class EngineScheduler:
 
     def launched(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         """Let the program see a step that has run."""
-        self._program.launched(batch, result)
+        self.program.launched(batch, result)
 
     def settling(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         """Let the program see a step before its requests may be released."""
         self.step += 1
-        self._program.settling(batch)
+        self.program.settling(batch)
 
     def settled(self) -> None:
         """The step is over."""
@@ -232,7 +236,7 @@ class EngineScheduler:
     def streamed(self, reqs: Sequence[Req]) -> None:
         """Send what a step made, then say how requests ended."""
         rows = [tokens for req in reqs if (tokens := self._new_tokens(req)) is not None]
-        for output in self._program.produced([row for row in rows if row.tokens or row.finish]):
+        for output in self.program.produced([row for row in rows if row.tokens or row.finish]):
             self.put(output)
         for row in rows:
             if row.finish is not None:
@@ -250,20 +254,26 @@ class EngineScheduler:
             case AbortRequest(key):
                 self.end(key, Aborted(key))
             case Stall(key) | Resume(key):
-                row = self._rows.get(key)
-                if row is not None and row.request_id is not None:
-                    self._commands.append(Gate(row.request_id, isinstance(message, Resume)))
+                self._gate(key, isinstance(message, Stall))
             case NewRequest(payload):
                 if not self.knows(payload.key):
                     return
                 try:
-                    self._program.take(message)
+                    self.program.take(message)
                 except Exception as error:  # one malformed request must not end the stage
                     self.end(payload.key, RequestError(payload.key, failure_of(error)))
             case Chunks() | StreamDone():
-                self._program.take(message)
+                self.program.take(message)
             case Opened() | Drain():
                 pass  # Rows never wait for company, and a request begins with its first data.
+
+    def _gate(self, key: RequestKey, stalled: bool) -> None:
+        row = self._rows.get(key)
+        if row is None:
+            return
+        row.stalled = stalled
+        if row.request_id is not None:
+            self._commands.append(Gate(row.request_id, open=not stalled))
 
     def _new_tokens(self, req: Req) -> NewTokens | None:
         row = self._by_id.get(req.rid)
@@ -285,12 +295,12 @@ class EngineScheduler:
         elif tokens.finish.error is not None:
             self._conclude(row, RequestError(row.key, tokens.finish.error))
         else:
-            self._conclude(row, self._program.result(tokens))
+            self._conclude(row, self.program.result(tokens))
 
     def _conclude(self, row: _Row, verdict: OutboxMessage) -> None:
         self._over.add(row.key, None)
         self._rows.pop(row.key, None)
         if row.request_id is not None:
             self._by_id.pop(row.request_id, None)
-        self._program.drop(row.key)
+        self.program.drop(row.key)
         self.put(verdict)
