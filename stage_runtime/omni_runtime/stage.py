@@ -22,6 +22,7 @@ from omni_runtime.stage_events import (
     Delivered,
     DrainExpired,
     DrainStarted,
+    Ended,
     Event,
     ForgetPeer,
     GatewayLost,
@@ -39,6 +40,7 @@ from omni_runtime.stage_events import (
     Unsendable,
 )
 from omni_runtime.stage_state import StageState
+from omni_runtime.stage_tracing import record_span
 from omni_runtime.stage_wiring import StageWiring
 from omni_wire.edge import Release
 from omni_wire.errors import ServiceError
@@ -92,7 +94,8 @@ class Stage:
         self.wiring = wiring
         self.scheduler = scheduler
         self.counts = StageCounts()
-        self._state = StageState(wiring, time.time() - time.monotonic())
+        self._unix_offset = time.time() - time.monotonic()
+        self._state = StageState(wiring, self._unix_offset)
         self._outlet = outlet
         self._thread = SchedulerThread(wiring.instance, scheduler, self._made)
         self._loop = asyncio.get_running_loop()
@@ -213,6 +216,8 @@ class Stage:
                 self._outlet.forget(self.instance, peer, key)
             case AbortPeer(peer, key, reason):
                 self._outlet.abort(self.instance, peer, key, reason)
+            case Ended():
+                record_span(self.instance, instruction, self._unix_offset)
             case Acknowledge(key):
                 self._outlet.acknowledge(self.instance, key)
             case _:

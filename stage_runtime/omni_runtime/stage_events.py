@@ -11,7 +11,7 @@ from omni_runtime.scheduler import InboxMessage, OutboxMessage
 from omni_wire.edge import Release
 from omni_wire.errors import ServiceError
 from omni_wire.identity import Endpoint, RequestKey
-from omni_wire.messages import Completed, EdgeMessage, Failed, OutputFrame, Payload
+from omni_wire.messages import Completed, EdgeMessage, Failed, OutputFrame, Payload, RequestView
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,4 +166,24 @@ class Acknowledge:
     key: RequestKey
 
 
-Instruction = ToScheduler | ToPeer | AbortPeer | ForgetPeer | GiveBack | Acknowledge
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request ended at this stage; nothing has to be done, somebody may want to know.
+
+    Attributes:
+        view: the request as this stage knew it.
+        outcome: "finished", or why not, for people.
+        opened_at: when its first message came, monotonic seconds.
+        first_output_at: when its first row left, None for none.
+        ended_at: now.
+    """
+
+    key: RequestKey
+    view: RequestView | None
+    outcome: str
+    opened_at: float
+    first_output_at: float | None
+    ended_at: float
+
+
+Instruction = ToScheduler | ToPeer | AbortPeer | ForgetPeer | GiveBack | Acknowledge | Ended

@@ -16,6 +16,7 @@ from omni_runtime.stage_due_times import DueTimes
 from omni_runtime.stage_events import (
     AbortPeer,
     Acknowledge,
+    Ended,
     ForgetPeer,
     GatewayPeer,
     GiveBack,
@@ -127,7 +128,7 @@ class RequestTable:
 
     def close(self, request: StageRequest, reason: str, *, freed: bool = False) -> None:
         """End a request early: peers and scheduler drop it."""
-        self._remove(request)
+        self._remove(request, reason)
         for peer in request.peers:
             self.ask(AbortPeer(peer, request.key, reason))
         if request.known and not freed:
@@ -136,7 +137,7 @@ class RequestTable:
 
     def finish(self, request: StageRequest) -> None:
         """End a request whose output has all been posted."""
-        self._remove(request)
+        self._remove(request, "finished")
         for peer in request.peers:
             self.ask(ForgetPeer(peer, request.key))
 
@@ -145,8 +146,18 @@ class RequestTable:
         if self.closing.pop(key, False):
             self.ask(Acknowledge(key))
 
-    def _remove(self, request: StageRequest) -> None:
+    def _remove(self, request: StageRequest, outcome: str) -> None:
         del self.live[request.key]
         self._over.add(request.key, tuple(request.peers))
         for release in request.everything_taken():
             self.ask(GiveBack(release, request.key))
+        self.ask(
+            Ended(
+                request.key,
+                request.view,
+                outcome,
+                request.opened_at,
+                request.first_output_at,
+                self.now,
+            )
+        )

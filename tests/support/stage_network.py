@@ -23,6 +23,7 @@ from omni_runtime.stage_events import (
     AbortPeer,
     Acknowledge,
     Delivered,
+    Ended,
     Event,
     ForgetPeer,
     GatewayPeer,
@@ -221,7 +222,7 @@ class Network:
                     self._drop(instance, peer, key, reason)
                 case Acknowledge(key):
                     self.let_go(node.endpoint, key)
-                case ForgetPeer():
+                case ForgetPeer() | Ended():
                     pass
 
     def assert_nothing_left(self) -> None:
