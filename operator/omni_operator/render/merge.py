@@ -1,7 +1,7 @@
 """How `podTemplate` patches a rendered pod.
 
-The rules are few enough to remember: mappings merge by key; a list whose items all have a name (or
-mountPath, containerPort, key) merges item by item; any other list is replaced; null removes.
+The rules are few enough to remember: mappings merge by key; a list whose items all have a mountPath,
+a containerPort or a name merges item by item; any other list is replaced; null removes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_LIST_KEYS = ("name", "mountPath", "containerPort", "key", "ip", "topologyKey")
+_LIST_KEYS = ("mountPath", "containerPort", "name")
 """What tells items of a list apart, the first that all of them have."""
 
 
