@@ -28,7 +28,9 @@ def as_tensor(array: ArrayLike) -> Tensor:
     """
     if isinstance(array, Tensor):
         return array
-    if isinstance(array, np.ndarray | np.generic):
+    if isinstance(array, np.ndarray):
+        return Tensor.of_numpy(array)
+    if isinstance(array, np.generic):
         return Tensor.of_numpy(np.asarray(array))
     if "torch" in sys.modules:
         # Named as text so that nobody imports torch by importing this.

@@ -50,6 +50,19 @@ class MutualTls:
 Credentials: TypeAlias = Plaintext | MutualTls
 
 
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """The server alone shows a certificate, for clients that have none.
+
+    Attributes:
+        certificate: PEM file with the server's certificate chain.
+        private_key: PEM file with its key.
+    """
+
+    certificate: Path
+    private_key: Path
+
+
 def open_channel(target: str, credentials: Credentials, options: ChannelOptions) -> aio.Channel:
     """A channel to a peer.
 
@@ -68,7 +81,7 @@ def open_channel(target: str, credentials: Credentials, options: ChannelOptions)
     return aio.secure_channel(target, secure, options)
 
 
-def listen(server: aio.Server, address: str, credentials: Credentials) -> int:
+def listen(server: aio.Server, address: str, credentials: Credentials | ServerTls) -> int:
     """Let a server listen on an address; returns its port, 1 for Unix sockets.
 
     Raises:
@@ -89,7 +102,7 @@ def _read(path: Path) -> bytes:
         raise CredentialsError(f"{path}: {error.strerror}") from error
 
 
-def _server_credentials(credentials: MutualTls) -> grpc.ServerCredentials:
+def _server_credentials(credentials: MutualTls | ServerTls) -> grpc.ServerCredentials:
     """Credentials that follow the files: certificates are renewed while a process runs."""
     current = [_server_files(credentials)]
 
@@ -109,16 +122,15 @@ def _server_credentials(credentials: MutualTls) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(
         _configuration(current[0]),
         fetch,  # type: ignore[arg-type]
-        require_client_authentication=True,
+        require_client_authentication=isinstance(credentials, MutualTls),
     )
 
 
-def _server_files(credentials: MutualTls) -> tuple[bytes, bytes, bytes]:
-    files = (credentials.private_key, credentials.certificate, credentials.authority)
-    private_key, certificate, authority = map(_read, files)
-    return private_key, certificate, authority
+def _server_files(credentials: MutualTls | ServerTls) -> tuple[bytes, bytes, bytes | None]:
+    authority = _read(credentials.authority) if isinstance(credentials, MutualTls) else None
+    return _read(credentials.private_key), _read(credentials.certificate), authority
 
 
-def _configuration(files: tuple[bytes, bytes, bytes]) -> grpc.ServerCertificateConfiguration:
+def _configuration(files: tuple[bytes, bytes, bytes | None]) -> grpc.ServerCertificateConfiguration:
     private_key, certificate, authority = files
     return grpc.ssl_server_certificate_configuration([(private_key, certificate)], authority)

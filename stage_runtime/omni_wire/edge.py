@@ -50,8 +50,8 @@ class EdgeOptions:
 
     frame_bytes: int = 2 * 1024 * 1024
     part_bytes: int = 512 * 1024
-    edge_credit_bytes: int = 64 * 1024 * 1024
-    request_credit_bytes: int = 16 * 1024 * 1024
+    edge_credit_bytes: int = 96 * 1024 * 1024
+    request_credit_bytes: int = 24 * 1024 * 1024
     bulk_credit_bytes: int = 256 * 1024 * 1024
     max_message_bytes: int = 1024 * 1024 * 1024
     max_header_bytes: int = 1024 * 1024

@@ -17,6 +17,7 @@ from omni_wire.errors import ErrorInfo, FrameTooLarge, WireFormatError
 from omni_wire.frame_layout import FrameEncoder
 from omni_wire.identity import Bindings, Endpoint, RequestKey
 from omni_wire.messages import (
+    FRAMES,
     Abort,
     AbortAck,
     Completed,
@@ -25,12 +26,10 @@ from omni_wire.messages import (
     Failed,
     Message,
     Open,
-    OutputFrame,
     Payload,
     Ready,
     RequestView,
     Stats,
-    StepFrame,
     StreamDone,
     StreamError,
     Submit,
@@ -80,15 +79,12 @@ class Encoder:
             FrameTooLarge: header or payload exceed the wire's limits.
             WireFormatError: it holds something the wire does not carry.
         """
-        header = Header()
         payload = PayloadWriter(self._max_payload_bytes)
         try:
-            if isinstance(message, StepFrame | OutputFrame):
-                self._frames.encode(message, header.frame, payload)
+            if isinstance(message, FRAMES):
+                raw = self._frames.encode(message, payload)
             else:
-                _encode(message, _Target(header, payload, self._clock))
-            header.payload_bytes = payload.size
-            raw = header.SerializeToString()
+                raw = self._serialize(message, payload)
         except (ValueError, TypeError, EncodeError) as error:
             raise WireFormatError(f"{type(message).__name__}: {error}") from error
         if len(raw) > self._max_header_bytes:
@@ -97,6 +93,12 @@ class Encoder:
                 f"the limit is {self._max_header_bytes}; send long lists as arrays"
             )
         return Encoded(raw, payload.views, payload.size, keys_of(message))
+
+    def _serialize(self, message: Message, payload: PayloadWriter) -> bytes:
+        header = Header()
+        _encode(message, _Target(header, payload, self._clock))
+        header.payload_bytes = payload.size
+        return header.SerializeToString()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ result is valid protobuf, and what the generated class writes is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from omni_wire.errors import WireFormatError
@@ -21,7 +22,7 @@ _KNOWN_TAGS = frozenset(_HEADER_TAG + _PADDING_TAG + _PAYLOAD_TAG)
 # Header.sequence: field 1, fixed64. Nine bytes, appended to a header serialized without it.
 _SEQUENCE_TAG = b"\x09"
 SEQUENCE_BYTES = 9
-_VARINT_BYTES = 10
+_VARINT_BITS = 70
 # Upper bound of what surrounds header and payload.
 OVERHEAD_BYTES = 64
 
@@ -61,8 +62,15 @@ def _padding(begin: int) -> bytes:
     return _PADDING_TAG + bytes((gap - 2,)) + bytes(gap - 2)
 
 
+@lru_cache(maxsize=4096)
 def varint(value: int) -> bytes:
-    """A non-negative number in protobuf's variable-length form."""
+    """A number in protobuf's variable-length form.
+
+    Raises:
+        ValueError: it is negative, or does not fit into 64 bits.
+    """
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"{value} has no place in 64 bits")
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -122,9 +130,13 @@ def _field_length(data: bytes, position: int, wire_type: int) -> tuple[int, int]
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """A number and where the next thing begins."""
-    value = 0
-    for shift, byte in enumerate(data[position : position + _VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * shift)
+    size = len(data)
+    value = shift = 0
+    while position < size and shift < _VARINT_BITS:
+        byte = data[position]
+        position += 1
         if byte < 0x80:
-            return value, position + shift + 1
+            return value | byte << shift, position
+        value |= (byte & 0x7F) << shift
+        shift += 7
     raise WireFormatError("envelope with a broken number")

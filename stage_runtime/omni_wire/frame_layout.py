@@ -7,15 +7,19 @@ long as it lasts; a frame then costs a step number, its chunk ids and a view per
 
 from __future__ import annotations
 
+import sys
+from array import array
+from collections.abc import Sequence
 from itertools import repeat
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from omni_wire.arrays import as_tensor, dtype_of
+from omni_wire.envelope import varint
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
-from omni_wire.messages import OutputFrame, Rows, StepFrame
+from omni_wire.messages import OutputFrame, Rows, StepFrame, Tree
 from omni_wire.payload import PayloadReader, PayloadWriter, tensor_bytes
 from omni_wire.tensor import ArrayLike, DType, Tensor
 from omni_wire.trees import decode_tree, encode_tree
@@ -45,6 +49,17 @@ class _Layout(NamedTuple):
 _EMPTY_LAYOUT = _Layout("", "", (), ())
 
 
+# Fields of Header and of StepFrame in session.proto and stage.proto. A frame is written by hand,
+# for the generated classes would copy its layout twice and make an object of each level, every
+# step.
+_PAYLOAD_BYTES_TAG = b"\x10"
+_FRAME_TAG = b"\x92\x01"
+_LAYOUT_TAG = b"\x0a"
+_STEP_TAG = b"\x10"
+_CHUNK_IDS_TAG = b"\x1a"
+_META_TAG = b"\x22"
+
+
 class FrameEncoder:
     """Encodes the frames of one direction of one session."""
 
@@ -52,39 +67,63 @@ class FrameEncoder:
         self._layout = _EMPTY_LAYOUT
         self._serialized = b""
 
-    def encode(
-        self, frame: StepFrame | OutputFrame, node: stage_pb2.StepFrame, payload: PayloadWriter
-    ) -> None:
-        """Write a frame into an empty `node` and its columns into `payload`.
+    def encode(self, frame: StepFrame | OutputFrame, payload: PayloadWriter) -> bytes:
+        """A serialized Header with the frame; its columns are added to `payload`.
 
         Raises:
             WireFormatError: a request twice, a column of another length, or a dtype the wire lacks.
             FrameTooLarge: the payload's limit is exceeded.
         """
         rows = Rows.of(frame.rows)
+        count = len(rows.keys)
         columns = tuple(
-            [_place(name, array, payload, len(rows.keys)) for name, array in frame.columns.items()]
+            [_place(name, column, payload, count) for name, column in frame.columns.items()]
         )
-        modality = ""
-        if isinstance(frame, OutputFrame):
-            modality = frame.modality
-            if not modality:
-                raise WireFormatError("output without a modality")
-        layout = _Layout(frame.source, modality, rows.keys, columns)
+        layout = _Layout(frame.source, _modality(frame), rows.keys, columns)
         if layout != self._layout:
-            self._serialized = _serialize(layout)
+            serialized = _serialize(layout)
+            self._serialized = _LAYOUT_TAG + varint(len(serialized)) + serialized
             self._layout = layout
-        node.layout = self._serialized
-        node.step = frame.step
-        node.chunk_ids.extend(rows.chunk_ids)
+        fields: list[bytes | array[int]] = [self._serialized, _STEP_TAG, varint(frame.step)]
+        if count:
+            chunk_ids = _packed(rows.chunk_ids)
+            fields += (_CHUNK_IDS_TAG, varint(8 * count), chunk_ids)
         if frame.meta is not None:
-            encode_tree(frame.meta, node.meta, payload)
+            fields += _meta(frame.meta, payload)
+        body = b"".join(fields)
+        size = varint(payload.size)
+        return b"".join((_PAYLOAD_BYTES_TAG, size, _FRAME_TAG, varint(len(body)), body))
 
 
-def _place(name: str, array: ArrayLike, payload: PayloadWriter, rows: int) -> _Column:
+def _packed(chunk_ids: Sequence[int]) -> array[int]:
+    try:
+        packed = array("Q", chunk_ids)
+    except OverflowError as error:
+        raise WireFormatError(f"chunk id: {error}") from error
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed
+
+
+def _modality(frame: StepFrame | OutputFrame) -> str:
+    if isinstance(frame, StepFrame):
+        return ""
+    if not frame.modality:
+        raise WireFormatError("output without a modality")
+    return frame.modality
+
+
+def _meta(meta: Tree, payload: PayloadWriter) -> tuple[bytes, bytes, bytes]:
+    node = tensor_pb2.Tree()
+    encode_tree(meta, node, payload)
+    serialized = node.SerializeToString()
+    return _META_TAG, varint(len(serialized)), serialized
+
+
+def _place(name: str, column: ArrayLike, payload: PayloadWriter, rows: int) -> _Column:
     """Add a column to the payload."""
     try:
-        tensor = as_tensor(array)
+        tensor = as_tensor(column)
     except TypeError as error:
         raise WireFormatError(f"column {name}: {error}") from error
     if tensor.shape[:1] != (rows,):

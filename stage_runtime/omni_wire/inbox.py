@@ -11,7 +11,7 @@ from omni_wire.edge import Deliver, EdgeOptions
 from omni_wire.envelope import SEQUENCE_BYTES
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
-from omni_wire.messages import Abort, Message, OutputFrame, StepFrame, keys_of
+from omni_wire.messages import FRAMES, Abort, Message, StepFrame, keys_of
 from omni_wire.outbox import FREE_OF_CHARGE
 from omni_wire.posted import MESSAGE_BYTES, message_cost
 from omni_wire.receiver_state import Owed, ReceiverState, Resume
@@ -59,7 +59,8 @@ class Inbox:
             raise WireFormatError(f"{header.WhichOneof('body')} in the midst of a stream")
         if not self._state.accept(header.sequence):
             return
-        if header.WhichOneof("body") == "part":
+        kind = header.WhichOneof("body")
+        if kind == "part":
             self._receive_part(header, payload)
         elif header.HasField("shared"):
             self._receive_shared(header, header_bytes, payload)
@@ -71,10 +72,11 @@ class Inbox:
 
     def _receive_whole(self, header: Header, header_bytes: int, payload: memoryview) -> None:
         message = self._decoder.decode(header, (payload,))
-        if isinstance(message, FREE_OF_CHARGE):
+        keys = keys_of(message)
+        # Frames make up the traffic; everything else is asked after them.
+        if not isinstance(message, StepFrame) and isinstance(message, FREE_OF_CHARGE):
             self._receive_free(message)
             return
-        keys = keys_of(message)
         cost = message_cost(header_bytes - SEQUENCE_BYTES, len(payload))
         stale = self._state.admit(header.sequence, keys, cost)
         self._hand_over(header.sequence, message, keys, stale)
@@ -132,7 +134,7 @@ class Inbox:
     ) -> None:
         if stale and len(stale) == len(keys):
             return
-        if stale and isinstance(message, StepFrame | OutputFrame):
+        if stale and isinstance(message, FRAMES):
             message = rows.without(message, set(stale))
         self._deliver(message, _Delivery(self, sequence))
 

@@ -271,6 +271,9 @@ class Drain:
     seconds: float
 
 
+# Asked for every message: a union written in place would be built anew each time.
+FRAMES = (StepFrame, OutputFrame)
+
 EdgeMessage: TypeAlias = Open | Payload | StepFrame | StreamDone | StreamError | Abort
 GroupMessage: TypeAlias = (
     OutputFrame | Completed | Failed | Abort | AbortAck | Ready | Stats | Draining
@@ -281,7 +284,7 @@ Message: TypeAlias = EdgeMessage | GroupMessage | GatewayMessage
 
 def keys_of(message: Message) -> tuple[RequestKey, ...]:
     """The requests a message is about: one per row of a frame, none for a process itself."""
-    if isinstance(message, StepFrame | OutputFrame):
+    if isinstance(message, FRAMES):
         return Rows.of(message.rows).keys
     if isinstance(message, Submit):
         return (message.payload.key,)

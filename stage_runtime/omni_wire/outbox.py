@@ -13,6 +13,7 @@ from omni_wire.encoder import Encoded, Encoder
 from omni_wire.handshake import Acknowledgement, Peer
 from omni_wire.identity import RequestKey
 from omni_wire.messages import (
+    FRAMES,
     Abort,
     Drain,
     Draining,
@@ -70,7 +71,7 @@ class Outbox:
         """Encode a message and queue it; dropped when the session is over. Raises as `Encoder`."""
         if self._closed:
             return
-        if isinstance(message, StepFrame | OutputFrame):
+        if isinstance(message, FRAMES):
             self._post_frame(message)
         else:
             self._post_encoded(self._encoder.encode(message), free=_is_free(message))

@@ -54,11 +54,12 @@ def message_cost(header_bytes: int, payload_bytes: int) -> int:
 
 def item_of(encoded: Encoded, options: EdgeOptions, *, free: bool = False) -> Item[Posted]:
     """An encoded message as something to post; `free` ones cost no credit."""
-    bulk = encoded.payload_bytes > options.frame_bytes
-    part_bytes = options.part_bytes if bulk else encoded.payload_bytes
-    parts = tuple(_cut(encoded.pieces, encoded.payload_bytes, part_bytes))
-    cost = 0 if free else message_cost(len(encoded.header), encoded.payload_bytes)
-    return Item(encoded.keys, cost, len(parts), bulk, Posted(encoded.header, parts))
+    size = encoded.payload_bytes
+    cost = 0 if free else message_cost(len(encoded.header), size)
+    if size <= options.frame_bytes:
+        return Item(encoded.keys, cost, 1, False, Posted(encoded.header, ((encoded.pieces, size),)))
+    parts = tuple(_cut(encoded.pieces, options.part_bytes))
+    return Item(encoded.keys, cost, len(parts), True, Posted(encoded.header, parts))
 
 
 def shared_item_of(encoded: Encoded, block: Block, options: EdgeOptions) -> Item[Posted]:
@@ -71,11 +72,8 @@ def shared_item_of(encoded: Encoded, block: Block, options: EdgeOptions) -> Item
     return Item(encoded.keys, cost, 1, bulk, Posted(header, (((), 0),), block))
 
 
-def _cut(pieces: Pieces, payload_bytes: int, part_bytes: int) -> Iterator[tuple[Pieces, int]]:
+def _cut(pieces: Pieces, part_bytes: int) -> Iterator[tuple[Pieces, int]]:
     """The payload in parts of `part_bytes` bytes, the last one shorter; views only."""
-    if payload_bytes <= part_bytes:
-        yield pieces, payload_bytes
-        return
     part: list[memoryview | bytes] = []
     room = part_bytes
     for piece in pieces:

@@ -11,6 +11,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from omni_wire.allocator import keep_message_memory
 from omni_wire.credentials import Credentials, listen
 from omni_wire.dialer import channel_options
 from omni_wire.edge import DEFAULT_OPTIONS, EdgeOptions
@@ -30,6 +31,8 @@ class WireServer:
         options: EdgeOptions = DEFAULT_OPTIONS,
     ) -> None:
         """`services` are the full names to announce by reflection, such as omni.v1.StageService."""
+        # Whoever serves envelopes receives many large ones.
+        keep_message_memory()
         self.grpc = aio.server(options=channel_options(options))
         self.grpc.add_generic_rpc_handlers(handlers)
         self._health = health.aio.HealthServicer()

@@ -11,13 +11,12 @@ import secrets
 
 from omni_wire.decoder import parse_header
 from omni_wire.edge import Deliver, EdgeOptions
-from omni_wire.envelope import Envelope, scan
+from omni_wire.envelope import scan
 from omni_wire.handshake import Peer, decode_ack, encode_ack, encode_close
 from omni_wire.inbox import Inbox
 from omni_wire.outbox import OnStall, Outbox
 from omni_wire.receiver_state import EnvelopeMissing
 from omni_wire.streams import ByteStream, StreamBroken
-from omni_wire.v1.session_pb2 import Header
 
 
 class Session:
@@ -58,23 +57,27 @@ class Session:
         reader.result()
 
     async def _read(self, stream: ByteStream) -> None:
-        max_header_bytes = self.options.max_header_bytes
         while (data := await stream.read()) is not None:
-            envelope = scan(data, max_header_bytes)
-            header = parse_header(envelope.header)
-            if header.HasField("ack"):
-                self.outbox.acknowledged(decode_ack(header.ack))
-            elif header.HasField("close"):
+            if self._receive(data):
                 return
-            else:
-                self._receive(header, envelope)
+            # A message kept while the next one is read costs it another, colder buffer.
+            del data
         raise StreamBroken("the peer ended the stream")
 
-    def _receive(self, header: Header, envelope: Envelope) -> None:
+    def _receive(self, data: bytes) -> bool:
+        """Take in one envelope; True if it closes the session."""
+        envelope = scan(data, self.options.max_header_bytes)
+        header = parse_header(envelope.header)
+        if header.HasField("ack"):
+            self.outbox.acknowledged(decode_ack(header.ack))
+            return False
+        if header.HasField("close"):
+            return True
         try:
             self.inbox.receive(header, len(envelope.header), envelope.payload)
         except EnvelopeMissing as error:
             raise StreamBroken(str(error)) from error
+        return False
 
     async def _write(self, stream: ByteStream) -> None:
         while not self._finishing:
@@ -84,6 +87,7 @@ class Session:
                 await self._wake.wait()
             else:
                 await stream.write(data)
+            del data
         await stream.write(encode_close())
 
     def finish(self) -> None:

@@ -10,7 +10,6 @@ array: whoever copies to a device copies each piece straight there and never joi
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -91,7 +90,7 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return math.prod(self.shape) * self.dtype.item_bytes
+        return sum(map(len, self.parts))
 
     def contiguous(self) -> memoryview:
         """The bytes in one piece: a view if they lie in one already, else one copy."""

@@ -1,0 +1,419 @@
+"""What the wire costs beside gRPC itself: a scheduler step, a large payload, and a round trip.
+
+Both ends run in this process, so its CPU time is that of sender and receiver together. Candidates
+and baselines take turns in short rounds. The bare baselines do the least anybody can do with gRPC:
+bytes in, bytes out, no header, no credit, no order beyond the stream's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import statistics
+import tempfile
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+import numpy as np
+import zmq
+import zmq.asyncio
+from grpc import aio
+
+from benchmarks.report import Bar, Ratios, main
+from omni_wire.credentials import Plaintext, open_channel
+from omni_wire.decoder import parse_header
+from omni_wire.dialer import channel_options
+from omni_wire.edge import DEFAULT_OPTIONS, Release
+from omni_wire.envelope import scan
+from omni_wire.errors import ServiceError
+from omni_wire.grpc_edge import GrpcEdgeSender
+from omni_wire.handshake import Peer
+from omni_wire.identity import Endpoint, RequestKey, new_incarnation
+from omni_wire.inbox import Inbox
+from omni_wire.messages import EdgeMessage, Message, Payload, Rows, StepFrame
+from omni_wire.outbox import Outbox
+from omni_wire.receiver_state import Resume
+from omni_wire.server import WireServer
+from omni_wire.server_stream import stream_handler
+from omni_wire.stage_server import SERVICE, StageServer
+from omni_wire.v1 import session_pb2
+
+ROWS, ROW_BYTES = 64, 8 * 1024
+STEPS_PER_ROUND = 48
+BULK_BYTES = 20 * 1024 * 1024
+ROUNDS = 21
+ECHOES_PER_ROUND = 200
+# Steps that may be on their way, as a scheduler that is gated by credit has it.
+STEPS_IN_FLIGHT = 6
+
+KEYS = tuple(RequestKey("0123456789ab", f"request-{number:024d}") for number in range(ROWS))
+HIDDEN = np.random.default_rng(0).random((ROWS, ROW_BYTES // 4), np.float32)
+BULK = np.random.default_rng(1).random(BULK_BYTES // 4, np.float32)
+BARE, TYPED, ECHO = "Bare", "Typed", "Echo"
+
+# The classes of the calls cannot be subscripted at run time.
+ByteCall: TypeAlias = "aio.StreamStreamCall[bytes, bytes]"
+RowCall: TypeAlias = "aio.StreamStreamCall[session_pb2.Envelope, bytes]"
+Context: TypeAlias = "aio.ServicerContext[Any, Any]"
+
+
+class Arrivals:
+    """Counts what arrives and wakes whoever waits for a number of it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._wanted = 0
+        self._reached = asyncio.Event()
+
+    def one(self) -> None:
+        self.count += 1
+        if self.count >= self._wanted:
+            self._reached.set()
+
+    async def reach(self, count: int) -> None:
+        self._wanted = count
+        if self.count < count:
+            self._reached.clear()
+            await self._reached.wait()
+
+
+class Sink(Arrivals):
+    """An EdgeReceiver that takes everything at once."""
+
+    def deliver(self, message: EdgeMessage, release: Release) -> None:
+        release()
+        self.one()
+
+    def on_source_lost(self, source: Endpoint, error: ServiceError) -> None:
+        """Senders end with the benchmark."""
+
+
+class Unstalled:
+    """EdgeEvents of a sender that must never be held up."""
+
+    def on_stall(self, endpoint: Endpoint, key: RequestKey, stalled: bool) -> None:
+        raise RuntimeError("the benchmark sends more than the edge takes")
+
+    def on_lost(self, endpoint: Endpoint, error: ServiceError) -> None:
+        raise error
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything connected.
+
+    Attributes:
+        edge, sink: both ends of an edge.
+        bare: a stream of bytes; `received` counts its messages at the other end.
+        typed: a stream of one generated message per row, counted by `rows_received`.
+        echo: bytes that come back as they are.
+    """
+
+    edge: GrpcEdgeSender
+    sink: Sink
+    bare: ByteCall
+    received: Arrivals
+    typed: RowCall
+    rows_received: Arrivals
+    echo: ByteCall
+
+
+def measure() -> Iterator[Bar]:
+    """Measure every bar over one set of connections."""
+    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as runner:
+        yield from runner.run(_measure(f"unix:{directory}/wire.sock", f"ipc://{directory}/zmq"))
+
+
+async def _measure(address: str, zmq_address: str) -> list[Bar]:
+    async with _connected(address) as bench:
+        return [
+            *await _step_bars(bench),
+            *await _bulk_bars(bench),
+            await _round_trip(bench, zmq_address),
+        ]
+
+
+@asynccontextmanager
+async def _connected(address: str) -> AsyncIterator[Bench]:
+    sink, received, rows_received = Sink(), Arrivals(), Arrivals()
+    incarnation = new_incarnation()
+    stage = StageServer(incarnation)
+    stage.host("sink", sink)
+    server = WireServer([SERVICE], [stage.handler(), *_bare_handlers(received, rows_received)])
+    server.listen(address, Plaintext())
+    there = Endpoint("sink", address, incarnation)
+    edge = GrpcEdgeSender(Endpoint("source", "", 1), there, Plaintext(), Unstalled())
+    channel = open_channel(address, Plaintext(), channel_options(DEFAULT_OPTIONS))
+    async with server, channel:
+        bare: ByteCall = channel.stream_stream(f"/{BARE}/Stream")()
+        echo: ByteCall = channel.stream_stream(f"/{ECHO}/Stream")()
+        rows: Any = channel.stream_stream(
+            f"/{TYPED}/Stream", request_serializer=session_pb2.Envelope.SerializeToString
+        )
+        typed: RowCall = rows()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(edge.run())
+            yield Bench(edge, sink, bare, received, typed, rows_received, echo)
+            await edge.close()
+        for call in (bare, echo, typed):
+            call.cancel()
+        stage.close()
+
+
+def _bare_handlers(received: Arrivals, rows: Arrivals) -> list[grpc.GenericRpcHandler]:
+    async def take(_: object, context: Context) -> None:
+        while await context.read() is not aio.EOF:
+            received.one()
+
+    async def take_rows(_: object, context: Context) -> None:
+        while await context.read() is not aio.EOF:
+            rows.one()
+
+    async def send_back(_: object, context: Context) -> None:
+        while isinstance(data := await context.read(), bytes):
+            await context.write(data)
+
+    typed: grpc.RpcMethodHandler[Any, bytes] = grpc.stream_stream_rpc_method_handler(
+        take_rows, request_deserializer=session_pb2.Envelope.FromString
+    )
+    return [
+        stream_handler(BARE, "Stream", take),
+        stream_handler(ECHO, "Stream", send_back),
+        grpc.method_handlers_generic_handler(TYPED, {"Stream": typed}),
+    ]
+
+
+async def _step_bars(bench: Bench) -> list[Bar]:
+    step_bytes = HIDDEN.tobytes()
+    rows = [bytes(row) for row in HIDDEN]
+
+    async def packed() -> None:
+        first = bench.sink.count
+        for step in range(STEPS_PER_ROUND):
+            bench.edge.post(
+                StepFrame("source", step, Rows(KEYS, [step] * ROWS), {"hidden": HIDDEN})
+            )
+            await bench.sink.reach(first + step + 1 - STEPS_IN_FLIGHT)
+        await bench.sink.reach(first + STEPS_PER_ROUND)
+
+    async def bare() -> None:
+        first = bench.received.count
+        for _ in range(STEPS_PER_ROUND):
+            await bench.bare.write(step_bytes)
+        await bench.received.reach(first + STEPS_PER_ROUND)
+
+    async def copied() -> None:
+        first = bench.received.count
+        for _ in range(STEPS_PER_ROUND):
+            await bench.bare.write(HIDDEN.tobytes())
+        await bench.received.reach(first + STEPS_PER_ROUND)
+
+    async def typed() -> None:
+        first = bench.rows_received.count
+        for step in range(STEPS_PER_ROUND // 12):
+            for key, row in zip(KEYS, rows, strict=True):
+                await bench.typed.write(_typed_row(key, step, row))
+        await bench.rows_received.reach(first + ROWS * (STEPS_PER_ROUND // 12))
+
+    cost = await _take_turns(packed, bare, copied, typed)
+    typed_ratios = Ratios(tuple(a / (b * 12) for a, b in zip(cost[0], cost[3], strict=True)))
+    size = f"{ROWS} rows of {ROW_BYTES // 1024} KiB per step, CPU of both ends"
+    micros = statistics.median(cost[0]) / STEPS_PER_ROUND / ROWS * 1e6
+    return [
+        typed_ratios.at_most(
+            0.15,
+            bar="wire: packed step / typed message per row",
+            method=f"{size}, {micros:.3g} us per row",
+        ),
+        _ratios(cost[0], cost[2]).at_most(
+            1.10, bar="wire: packed step / bare bytes of the same array", method=size
+        ),
+        _shown(
+            "wire: packed step / the same bytes object sent again and again",
+            _ratios(cost[0], cost[1]),
+            f"{size}; nobody who has an array can do this",
+        ),
+    ]
+
+
+def _typed_row(key: RequestKey, step: int, row: bytes) -> session_pb2.Envelope:
+    message = session_pb2.Envelope(payload=row)
+    message.header.done.key.gateway = key.gateway
+    message.header.done.key.request_id = key.request_id
+    message.header.done.chunks = step
+    return message
+
+
+async def _bulk_bars(bench: Bench) -> list[Bar]:
+    part_bytes = DEFAULT_OPTIONS.part_bytes
+    raw = BULK.data.cast("B")
+    turns: list[float] = []
+
+    async def payload() -> None:
+        first = bench.sink.count
+        bench.edge.post(Payload(KEYS[0], "source", {"states": BULK}))
+        await bench.sink.reach(first + 1)
+
+    async def watched() -> None:
+        async with _turns_of_the_loop(turns):
+            await payload()
+
+    async def bare() -> None:
+        first = bench.received.count
+        for begin in range(0, BULK_BYTES, part_bytes):
+            await bench.bare.write(bytes(raw[begin : begin + part_bytes]))
+        await bench.received.reach(first + BULK_BYTES // part_bytes)
+
+    await payload()
+    cost = await _take_turns(payload, bare)
+    for _ in range(ROUNDS):
+        await watched()
+    size = f"{BULK_BYTES >> 20} MiB in parts of {part_bytes >> 10} KiB"
+    copied_out, copied_in = _copies()
+    stall = sorted(turns)[len(turns) * 99 // 100] * 1e3
+    return [
+        _ratios(cost[0], cost[1]).at_most(
+            1.15,
+            bar="wire: large payload / bare bytes of the same array",
+            method=f"{size}, CPU of both ends",
+        ),
+        _at_most(copied_out, 1.05, "wire: copies of a payload on its way out", size),
+        _at_most(copied_in, 0.05, "wire: copies of a payload on its way in", size),
+        _at_most(
+            stall,
+            5.0,
+            "wire: longest turns of the event loop, p99 in ms",
+            f"{size}, CPU time of {len(turns)} turns, both ends on one loop",
+        ),
+    ]
+
+
+@asynccontextmanager
+async def _turns_of_the_loop(turns: list[float]) -> AsyncIterator[None]:
+    """Collect the CPU seconds of each turn of the loop: what a heartbeat on it would wait."""
+    loop = asyncio.get_running_loop()
+    last = time.thread_time()
+    going = True
+
+    def beat() -> None:
+        nonlocal last
+        now = time.thread_time()
+        turns.append(now - last)
+        last = now
+        if going:
+            # Not call_soon, which would keep the loop spinning between messages.
+            loop.call_later(0.0005, beat)
+
+    loop.call_soon(beat)
+    yield
+    going = False
+
+
+def _copies() -> tuple[float, float]:
+    """Memory that both halves of a session allocate for a payload, in payloads.
+
+    All envelopes are kept, then all messages, so every copy is still there to be counted.
+    """
+    outbox = Outbox(DEFAULT_OPTIONS, lambda key, stalled: None, lambda: None)
+    outbox.connected(Peer(Resume(0, (), ()), DEFAULT_OPTIONS.credits))
+    delivered: list[Message] = []
+    inbox = Inbox(
+        DEFAULT_OPTIONS, lambda message, release: delivered.append(message), lambda urgent: None
+    )
+    tracemalloc.start()
+    outbox.post(Payload(KEYS[0], "source", {"states": BULK}))
+    envelopes = list(iter(outbox.take, None))
+    sent, _ = tracemalloc.get_traced_memory()
+    for data in envelopes:
+        envelope = scan(data, DEFAULT_OPTIONS.max_header_bytes)
+        header = parse_header(envelope.header)
+        inbox.receive(header, len(envelope.header), envelope.payload)
+    received, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    outbox.close()
+    return sent / BULK_BYTES, (received - sent) / BULK_BYTES
+
+
+async def _round_trip(bench: Bench, zmq_address: str) -> Bar:
+    """There and back with one row, beside a bare gRPC echo and ZeroMQ; shown, not judged."""
+    row, context = HIDDEN[:1], zmq.asyncio.Context()
+    data = row.tobytes()
+    server, client = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    server.bind(zmq_address)
+    client.connect(zmq_address)
+
+    async def edge() -> None:
+        # One way; the way back is the same again.
+        first = bench.sink.count
+        bench.edge.post(StepFrame("source", 0, Rows(KEYS[:1], [0]), {"hidden": row}))
+        await bench.sink.reach(first + 1)
+
+    async def grpc_echo() -> None:
+        await bench.echo.write(data)
+        await bench.echo.read()
+
+    async def zmq_echo() -> None:
+        await client.send(data)
+        await server.send(await server.recv())
+        await client.recv()
+
+    micros = {}
+    for name, trip, ways in (("edge", edge, 2), ("gRPC", grpc_echo, 1), ("zmq", zmq_echo, 1)):
+        times = [await _seconds_of(trip) for _ in range(ECHOES_PER_ROUND)]
+        micros[name] = statistics.median(times) * ways * 1e6
+    context.destroy(linger=0)
+    ratio = micros["edge"] / micros["zmq"]
+    shown = ", ".join(f"{name} {value:.0f} us" for name, value in micros.items())
+    return Bar("wire: round trip / pyzmq", ratio, (ratio, ratio), "shown", True, shown)
+
+
+async def _seconds_of(action: Callable[[], Awaitable[None]]) -> float:
+    began = time.perf_counter()
+    await action()
+    return time.perf_counter() - began
+
+
+async def _take_turns(*actions: Callable[[], Awaitable[None]]) -> list[list[float]]:
+    """CPU seconds of each action in each round; the order turns from round to round."""
+    for action in actions:
+        await action()
+    costs: list[list[float]] = [[] for _ in actions]
+    for number in range(ROUNDS):
+        for offset in range(len(actions)):
+            index = (number + offset) % len(actions)
+            costs[index].append(await _cpu_seconds_of(actions[index]))
+    return costs
+
+
+async def _cpu_seconds_of(action: Callable[[], Awaitable[None]]) -> float:
+    began = _cpu_seconds()
+    await action()
+    return _cpu_seconds() - began
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process with all its threads, and so of both ends."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _ratios(candidate: list[float], baseline: list[float]) -> Ratios:
+    return Ratios(tuple(above / below for above, below in zip(candidate, baseline, strict=True)))
+
+
+def _at_most(value: float, limit: float, bar: str, method: str) -> Bar:
+    return Bar(bar, value, (value, value), f"<= {limit:g}", value <= limit, method)
+
+
+def _shown(bar: str, ratios: Ratios, method: str) -> Bar:
+    """A comparison that is reported and not judged."""
+    return Bar(bar, ratios.median, ratios.range, "shown", True, method)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure))
