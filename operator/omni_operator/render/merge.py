@@ -1,7 +1,7 @@
 """How `podTemplate` patches a rendered pod.
 
-The rules are few enough to remember: mappings merge by key; a list whose items all have a mountPath,
-a containerPort or a name merges item by item; any other list is replaced; null removes.
+The rules are few enough to remember: mappings merge by key; a list whose items all have a
+mountPath, a containerPort or a name merges item by item; any other list is replaced; null removes.
 """
 
 from __future__ import annotations
