@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import aiohttp
 import yaml
 
+from omni_operator.controller.authority import SECRET_NAME
 from omni_operator.controller.client import (
     MERGE_PATCH,
     ApiError,
@@ -72,6 +73,16 @@ class Site:
         operator = Operator(replace(self.options, **changes), self.traffic)
         self.operators.append((operator, asyncio.create_task(operator.run())))
         return operator
+
+    async def until_waiting(self) -> None:
+        """Return once the newest operator has made ready and has nothing to do."""
+        secrets = Resource("", "v1", "Secret", "secrets")
+
+        async def prepared() -> bool:
+            found = [one async for one in self.client.list(secrets, self.namespace)]
+            return any(one["metadata"]["name"] == SECRET_NAME for one in found)
+
+        await eventually(prepared)
 
     async def stop_operators(self) -> None:
         """End all operators, as SIGTERM would."""
@@ -135,11 +146,15 @@ class Site:
             status = (await self.pipeline(name)).get("status")
         except ApiError as error:
             return str(error)
-        pods = [
-            (one["metadata"]["name"], one["status"].get("phase"), one["status"].get("conditions"))
-            for one in await self.pods(name)
-        ]
-        return yaml.safe_dump({"status": status, "pods": [str(pod) for pod in pods]})
+        pods = [_line(one) for one in await self.pods(name)]
+        return yaml.safe_dump({"status": status, "pods": pods}, width=160)
+
+
+def _line(pod: Manifest) -> str:
+    conditions = pod["status"].get("conditions") or ()
+    true = [one["type"] for one in conditions if one["status"] == "True"]
+    going = " going" if pod["metadata"].get("deletionTimestamp") else ""
+    return f"{pod['metadata']['name']} {pod['status'].get('phase')}{going} {','.join(true)}"
 
 
 async def eventually(
@@ -168,13 +183,14 @@ async def open_site(
     async with (
         open_client(configuration) as client,
         api_proxy(configuration) as proxy,
-        aiohttp.ClientSession(proxy.url) as session,
+        api_proxy(configuration) as back_door,
+        open_client(await load_configuration(_kubeconfig(directory, back_door))) as plain,
+        aiohttp.ClientSession(back_door.url) as session,
     ):
         await client.request("POST", NAMESPACES.path(), _namespace(namespace))
-        kubelet = Kubelet(client, session, namespace, {"nvidia.com/gpu": str(gpus)})
+        kubelet = Kubelet(plain, session, namespace, {"nvidia.com/gpu": str(gpus)})
         traffic = PlayedTraffic(lambda: iter(kubelet.pods.values()))
-        kubeconfig = kubeconfig_through(directory, namespace, proxy.url)
-        options = _options(namespace, kubeconfig)
+        options = _options(namespace, _kubeconfig(directory, proxy))
         site = Site(namespace, client, proxy, kubelet, traffic, replace(options, **changes))
         playing = asyncio.create_task(kubelet.run())
         try:
@@ -232,6 +248,11 @@ def pipeline(site: Site, name: str = "tts", **spec: Any) -> Manifest:
             **spec,
         },
     }
+
+
+def _kubeconfig(directory: Path, proxy: ApiProxy) -> Path:
+    port = proxy.url.rpartition(":")[2]
+    return kubeconfig_through(directory, f"door-{port}", proxy.url)
 
 
 def _options(namespace: str, kubeconfig: Path) -> Options:

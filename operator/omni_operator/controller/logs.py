@@ -8,11 +8,24 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 LogFormat = Literal["text", "json"]
-_FIELDS = "omni_fields"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is logged: an event and its fields. As text it is what any other formatter shows."""
+
+    event: str
+    fields: Mapping[str, object]
+
+    def __str__(self) -> str:
+        fields = (f"{key}={_quoted(value)}" for key, value in self.fields.items())
+        return " ".join((self.event, *fields))
 
 
 class EventLogger:
@@ -23,29 +36,19 @@ class EventLogger:
 
     def debug(self, event: str, **fields: object) -> None:
         """Log an event that only matters while looking for a fault."""
-        self._log(logging.DEBUG, event, fields)
+        self._logger.debug(Line(event, fields))
 
     def info(self, event: str, **fields: object) -> None:
         """Log an event of normal operation."""
-        self._log(logging.INFO, event, fields)
+        self._logger.info(Line(event, fields))
 
     def warning(self, event: str, **fields: object) -> None:
         """Log an event after which the process goes on, but somebody may want to look."""
-        self._log(logging.WARNING, event, fields)
+        self._logger.warning(Line(event, fields))
 
     def failure(self, event: str, failure: BaseException, **fields: object) -> None:
         """Log a fault of the operator itself, with its traceback."""
-        self._log(logging.ERROR, event, fields, failure)
-
-    def _log(
-        self,
-        level: int,
-        event: str,
-        fields: dict[str, object],
-        failure: BaseException | None = None,
-    ) -> None:
-        if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={_FIELDS: fields}, exc_info=failure)
+        self._logger.error(Line(event, fields), exc_info=failure)
 
 
 def configure_logging(log_format: LogFormat, level: str = "INFO") -> None:
@@ -65,27 +68,22 @@ def configure_logging(log_format: LogFormat, level: str = "INFO") -> None:
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{key}={_quoted(value)}" for key, value in _fields_of(record).items())
-        line = f"{_time_of(record)} {record.levelname} {record.getMessage()} {fields}".rstrip()
+        line = f"{_time_of(record)} {record.levelname} {record.getMessage()}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        said = record.msg if isinstance(record.msg, Line) else Line(record.getMessage(), {})
         line = {
             "time": _time_of(record),
             "level": record.levelname,
-            "event": record.getMessage(),
-            **{key: str(value) for key, value in _fields_of(record).items()},
+            "event": said.event,
+            **{key: str(value) for key, value in said.fields.items()},
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
-
-
-def _fields_of(record: logging.LogRecord) -> dict[str, object]:
-    fields: dict[str, object] = getattr(record, _FIELDS, {})
-    return fields
 
 
 def _time_of(record: logging.LogRecord) -> str:
