@@ -18,6 +18,8 @@ from omni_config.resolve import Resolution
 from omni_config.schema import PipelineConfig
 from omni_config.settings import EngineArgs, FactoryArgs, FreeSettings
 
+_Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 UNCHANGED = "No configuration source changed the pipeline's defaults."
 _FREE_KEY_DEPTH = 4
 """Segments of a free key: `stages`, the stage, `engine` or `factory`, the key."""
@@ -154,7 +156,9 @@ def config_body(config: PipelineConfig) -> dict[str, object]:
 
 def config_yaml(config: PipelineConfig) -> str:
     """Return `config_body` as YAML text."""
-    return yaml.safe_dump(config_body(config), sort_keys=False, allow_unicode=True, width=100)
+    return yaml.dump(
+        config_body(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+    )
 
 
 def config_hash(config: PipelineConfig) -> str:
