@@ -14,7 +14,7 @@ import numpy as np
 from omni_wire.errors import WireFormatError
 from omni_wire.messages import Tree
 from omni_wire.payload import PayloadReader, PayloadWriter, tensor_bytes
-from omni_wire.tensor import ArrayLike, DType, NumpyArray, Tensor
+from omni_wire.tensor import DTYPE_BY_NUMBER, ArrayLike, DType, NumpyArray, Tensor
 from omni_wire.v1 import tensor_pb2 as pb
 
 _DTYPES = {dtype.value: dtype for dtype in DType}
@@ -37,6 +37,20 @@ def as_tensor(array: ArrayLike) -> Tensor:
         of_torch: Callable[[ArrayLike], Tensor] = import_module("omni_wire.torch_end").of_torch
         return of_torch(array)
     raise TypeError(f"{type(array).__name__} is no array the wire knows")
+
+
+def described(array: ArrayLike) -> tuple[DType, tuple[int, ...], int, Sequence[memoryview]]:
+    """Dtype, shape, size in bytes and the bytes of any array, as `as_tensor`, but cheaper.
+
+    Each step does this for each column, and the usual numpy array needs no view of bytes: its
+    views have its own format, so their lengths are not in bytes.
+    """
+    if type(array) is np.ndarray and array.size and array.flags.c_contiguous:
+        dtype = DTYPE_BY_NUMBER.get(array.dtype.num)
+        if dtype is not None and array.dtype.isnative:
+            return dtype, array.shape, array.nbytes, (array.data,)
+    tensor = as_tensor(array)
+    return tensor.dtype, tensor.shape, tensor.nbytes, tensor.parts
 
 
 def array_to_numpy(array: ArrayLike) -> NumpyArray:

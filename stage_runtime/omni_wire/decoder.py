@@ -63,10 +63,10 @@ class Decoder:
         Raises:
             WireFormatError: an unknown kind, or contents that no encoder writes.
         """
-        payload = PayloadReader(pieces)
         kind = header.WhichOneof("body") or "none"
         if kind == "frame":
-            return self._frames.decode(header.frame, payload)
+            return self._frames.decode(header.frame, pieces)
+        payload = PayloadReader(pieces)
         decode = _DECODERS.get(kind)
         if decode is None:
             raise WireFormatError(f"message of unknown kind {kind}")

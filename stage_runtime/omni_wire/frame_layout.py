@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from omni_wire.arrays import as_tensor, dtype_of
+from omni_wire.arrays import described, dtype_of
 from omni_wire.envelope import varint
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
@@ -99,7 +99,7 @@ def _packed(chunk_ids: Sequence[int]) -> array[int]:
     try:
         packed = array("Q", chunk_ids)
     except OverflowError as error:
-        raise WireFormatError(f"chunk id: {error}") from error
+        raise WireFormatError(f"StepFrame: chunk id: {error}") from error
     if sys.byteorder == "big":
         packed.byteswap()
     return packed
@@ -123,13 +123,12 @@ def _meta(meta: Tree, payload: PayloadWriter) -> tuple[bytes, bytes, bytes]:
 def _place(name: str, column: ArrayLike, payload: PayloadWriter, rows: int) -> _Column:
     """Add a column to the payload."""
     try:
-        tensor = as_tensor(column)
+        dtype, shape, size, parts = described(column)
     except TypeError as error:
         raise WireFormatError(f"column {name}: {error}") from error
-    if tensor.shape[:1] != (rows,):
-        raise WireFormatError(f"column {name} of shape {tensor.shape} in a frame of {rows} rows")
-    size = tensor.nbytes
-    return _Column(name, tensor.dtype, tensor.shape, payload.add(tensor.parts, size), size)
+    if not shape or shape[0] != rows:
+        raise WireFormatError(f"column {name} of shape {shape} in a frame of {rows} rows")
+    return _Column(name, dtype, shape, payload.add(parts, size), size)
 
 
 def _serialize(layout: _Layout) -> bytes:
@@ -159,8 +158,10 @@ class FrameDecoder:
         self._layout = _EMPTY_LAYOUT
         self._serialized = b""
 
-    def decode(self, node: stage_pb2.StepFrame, payload: PayloadReader) -> StepFrame | OutputFrame:
-        """The frame in `node`, its columns as views of `payload`.
+    def decode(
+        self, node: stage_pb2.StepFrame, pieces: Sequence[memoryview]
+    ) -> StepFrame | OutputFrame:
+        """The frame in `node`, its columns as views of the payload that arrived in `pieces`.
 
         Raises:
             WireFormatError: it is not what `FrameEncoder` writes.
@@ -169,17 +170,19 @@ class FrameDecoder:
         if serialized != self._serialized:
             self._layout = _parse(serialized)
             self._serialized = serialized
-        layout = self._layout
-        rows = Rows(layout.keys, node.chunk_ids[:])
-        if len(rows.chunk_ids) != len(layout.keys):
-            raise WireFormatError(f"{len(rows.chunk_ids)} chunk ids in {len(layout.keys)} rows")
+        _, modality, keys, placed = layout = self._layout
+        chunk_ids = node.chunk_ids[:]
+        if len(chunk_ids) != len(keys):
+            raise WireFormatError(f"{len(chunk_ids)} chunk ids in {len(keys)} rows")
+        rows = Rows(keys, chunk_ids)
+        payload = PayloadReader(pieces)
         columns = {
             name: Tensor(dtype, shape, payload.cut(offset, size))
-            for name, dtype, shape, offset, size in layout.columns
+            for name, dtype, shape, offset, size in placed
         }
         meta = decode_tree(node.meta, payload) if node.HasField("meta") else None
-        if layout.modality:
-            return OutputFrame(layout.source, node.step, layout.modality, rows, columns, meta)
+        if modality:
+            return OutputFrame(layout.source, node.step, modality, rows, columns, meta)
         return StepFrame(layout.source, node.step, rows, columns, meta)
 
 

@@ -11,8 +11,8 @@ from omni_wire.edge import Deliver, EdgeOptions
 from omni_wire.envelope import SEQUENCE_BYTES
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
-from omni_wire.messages import FRAMES, Abort, Message, StepFrame, keys_of
-from omni_wire.outbox import FREE_OF_CHARGE
+from omni_wire.messages import FRAMES, Abort, Message, keys_of
+from omni_wire.outbox import FREE_KINDS
 from omni_wire.posted import MESSAGE_BYTES, message_cost
 from omni_wire.receiver_state import Owed, ReceiverState, Resume
 from omni_wire.shared_arena import SharedSegment
@@ -54,32 +54,29 @@ class Inbox:
 
         Raises:
             WireFormatError: no correct peer sends it; the session cannot go on.
+            EnvelopeMissing: one before it has not come.
         """
-        if not header.sequence:
+        sequence = header.sequence
+        if not sequence:
             raise WireFormatError(f"{header.WhichOneof('body')} in the midst of a stream")
-        if not self._state.accept(header.sequence):
+        if not self._state.accept(sequence):
             return
-        kind = header.WhichOneof("body")
+        kind = header.WhichOneof("body") or ""
         if kind == "part":
             self._receive_part(header, payload)
         elif header.HasField("shared"):
             self._receive_shared(header, header_bytes, payload)
-        elif header.payload_bytes == len(payload):
-            self._receive_whole(header, header_bytes, payload)
-        else:
+        elif header.payload_bytes != len(payload):
             self._begin(header, header_bytes, payload)
+        elif kind in FREE_KINDS:
+            self._receive_free(self._decoder.decode(header, (payload,)))
+        else:
+            message = self._decoder.decode(header, (payload,))
+            keys = keys_of(message)
+            cost = header_bytes - SEQUENCE_BYTES + len(payload) + MESSAGE_BYTES
+            stale = self._state.admit(sequence, keys, cost)
+            self._hand_over(sequence, message, keys, stale)
         self._owes(False)
-
-    def _receive_whole(self, header: Header, header_bytes: int, payload: memoryview) -> None:
-        message = self._decoder.decode(header, (payload,))
-        keys = keys_of(message)
-        # Frames make up the traffic; everything else is asked after them.
-        if not isinstance(message, StepFrame) and isinstance(message, FREE_OF_CHARGE):
-            self._receive_free(message)
-            return
-        cost = message_cost(header_bytes - SEQUENCE_BYTES, len(payload))
-        stale = self._state.admit(header.sequence, keys, cost)
-        self._hand_over(header.sequence, message, keys, stale)
 
     def _receive_free(self, message: Message) -> None:
         if isinstance(message, Abort):

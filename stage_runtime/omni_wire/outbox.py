@@ -31,7 +31,9 @@ from omni_wire.shared_arena import SharedArena
 OnStall = Callable[[RequestKey, bool], None]
 
 # Messages that a full edge must not hold up: small, few, and consumed as they arrive.
-FREE_OF_CHARGE = (Abort, Ready, Stats, Draining, Drain)
+_FREE_OF_CHARGE = (Abort, Ready, Stats, Draining, Drain)
+# The same by the names of their fields in Header.
+FREE_KINDS = frozenset(("abort", "ready", "stats", "draining", "drain"))
 
 # Smaller payloads are cheaper inside the envelope.
 MIN_SHARED_BYTES = 16 * 1024
@@ -202,7 +204,7 @@ class Outbox:
 
 
 def _is_free(message: Message) -> bool:
-    return isinstance(message, FREE_OF_CHARGE)
+    return isinstance(message, _FREE_OF_CHARGE)
 
 
 def _apart(frame: StepFrame | OutputFrame, blocked: list[int]) -> Iterator[StepFrame | OutputFrame]:

@@ -77,7 +77,7 @@ def _cut(pieces: Pieces, part_bytes: int) -> Iterator[tuple[Pieces, int]]:
     part: list[memoryview | bytes] = []
     room = part_bytes
     for piece in pieces:
-        rest = memoryview(piece)
+        rest = memoryview(piece).cast("B")
         while len(rest) >= room:
             part.append(rest[:room])
             yield part, part_bytes

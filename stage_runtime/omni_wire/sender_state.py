@@ -126,10 +126,10 @@ class SenderState(Generic[Content]):
         self.accounts.charge(item)
         self._ready.append(item)
 
-    def stall_changes(self) -> list[StallChange]:
+    def stall_changes(self) -> Sequence[StallChange]:
         """Requests that became stalled, or no longer are, since the last call."""
         if not self._held and not self._stalls:
-            return []
+            return ()
         before, self._stalls = self._stalls, set(self._held)
         changed = before ^ self._stalls
         return [StallChange(key, key in self._stalls) for key in changed]

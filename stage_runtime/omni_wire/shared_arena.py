@@ -95,8 +95,9 @@ class SharedArena:
             insort(self._holes, Block(hole.offset + size, hole.size - size))
         begin = hole.offset
         for piece in pieces:
-            self._map[begin : begin + len(piece)] = piece
-            begin += len(piece)
+            flat = memoryview(piece).cast("B")
+            self._map[begin : begin + len(flat)] = flat
+            begin += len(flat)
         return Block(hole.offset, size)
 
     def sent(self, sequence: int, block: Block) -> None:

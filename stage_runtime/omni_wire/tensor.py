@@ -10,6 +10,7 @@ array: whoever copies to a device copies each piece straight there and never joi
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -69,6 +70,12 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
 }
 _ITEM_BYTES = {dtype: array.itemsize for dtype, array in _NUMPY.items()} | {DType.BFLOAT16: 2}
 _BY_NUMPY = {array: dtype for dtype, array in _NUMPY.items()}
+# By numpy's own numbers for types of native byte order; some types have two.
+DTYPE_BY_NUMBER = {
+    np.dtype(code).num: _BY_NUMPY[np.dtype(code).newbyteorder("<")]
+    for code in "?bBhHiIlLqQefd"
+    if sys.byteorder == "little"
+}
 _BITS = np.dtype("<u2")
 
 
