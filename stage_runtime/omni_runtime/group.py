@@ -21,7 +21,7 @@ from omni_runtime.group_config import GroupOptions, PlannedGroup, parse_options,
 from omni_runtime.group_stages import build_schedulers
 from omni_runtime.liveness import keep_liveness
 from omni_runtime.logging import EventLogger, configure_logging
-from omni_runtime.registration import GatewayTarget, Registration
+from omni_runtime.registration import Registration
 from omni_runtime.scheduler import Scheduler
 from omni_runtime.stage_host import HostIdentity, StageHost
 from omni_runtime.stage_wiring import wire_stage
@@ -67,7 +67,6 @@ class Group:
         self._options = options
         self._planned = planned
         self._stopping = stopping
-        self._targets = [GatewayTarget(it, options.credentials) for it in options.gateways]
 
     async def run(self, schedulers: Mapping[str, Scheduler]) -> None:
         """Serve until asked to stop, then drain.
@@ -90,7 +89,7 @@ class Group:
                 watching = tasks.create_task(
                     keep_liveness(server, schedulers.values(), options.stuck_seconds)
                 )
-                tasks.create_task(registration.run(self._targets))
+                tasks.create_task(registration.run(options.gateways))
                 announcing = tasks.create_task(self._announce(registration, server))
                 await self._stopping.asked.wait()
                 announcing.cancel()
@@ -123,9 +122,9 @@ class Group:
         )
 
     async def _announce(self, registration: Registration, server: WireServer) -> None:
-        """Say that the group is ready once every gateway knows it."""
+        """Say that the group is ready once its gateways know it."""
         notify_status("registering")
-        await registration.wait_registered(self._targets)
+        await registration.wait_registered()
         await server.set_serving("", True)
         notify_ready()
         logger.info("ready", instances=",".join(self._planned.group.stage_names))

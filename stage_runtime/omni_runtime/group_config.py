@@ -41,7 +41,8 @@ class GroupOptions:
         group: name of the process in the plan.
         listen: gRPC target where this group is reached, `unix:/path` or `host:port`.
         advertise: target that others dial; `listen` when it is the same.
-        gateways: targets of the gateways to register with.
+        gateways: gRPC targets to register with; a `dns:///` name stands for every gateway behind
+            it.
         pipelines: topology modules beside the installed ones.
         run_id: names the run directory, so that every process plans the same paths.
         revision: revision of the pods, empty outside a cluster.

@@ -1,21 +1,21 @@
 """A group's sessions with its gateways: who it is, how it does, what it is asked.
 
 Every group dials every gateway it knows and keeps dialling. A gateway that comes back under another
-incarnation is a new one: the requests of the old one end when its lease does.
+incarnation is a new one: the requests of the old one end when its lease does. Behind a DNS name
+there may be any number of gateways; they are found as they come.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from omni_runtime.gateway_addresses import addresses_of, is_name
 from omni_runtime.logging import EventLogger
 from omni_runtime.stage import Stage
 from omni_runtime.stage_events import GatewayPeer
 from omni_runtime.stage_host import StageHost
 from omni_wire.control_link import GroupLink
-from omni_wire.credentials import Credentials
 from omni_wire.edge import DEFAULT_OPTIONS, Release
 from omni_wire.errors import ServiceError, Unavailable
 from omni_wire.identity import RequestKey
@@ -35,18 +35,14 @@ from omni_wire.messages import (
 logger = EventLogger(__name__)
 
 REDIAL_SECONDS = 1.0
+
+RESOLVE_SECONDS = 5.0
+"""How soon a new gateway behind a DNS name is found."""
+
 STATS_PER_LEASE = 3
 """How often a group speaks within one lease, so that a single lost word costs nothing."""
 
 LONGEST_STATS_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayTarget:
-    """A gateway to dial: its gRPC target and this group's credentials."""
-
-    address: str
-    credentials: Credentials
 
 
 class GatewaySession:
@@ -60,11 +56,12 @@ class GatewaySession:
         unbound: the gateway lets no request come here any more.
     """
 
-    def __init__(self, hello: Hello, target: GatewayTarget, registration: Registration) -> None:
+    def __init__(self, hello: Hello, address: str, registration: Registration) -> None:
         self._registration = registration
         self._host = registration.host
+        credentials = self._host.identity.credentials
         # The lease is the gateway's to say; until then the default of an edge has to do.
-        self.link = GroupLink(hello, target.address, target.credentials, self, DEFAULT_OPTIONS)
+        self.link = GroupLink(hello, address, credentials, self, DEFAULT_OPTIONS)
         self.lease_seconds = DEFAULT_OPTIONS.reconnect_seconds
         self.welcomed = False
         self.unbound = False
@@ -145,23 +142,28 @@ class Registration:
         self.unbound = asyncio.Event()
         self._hello = hello
         self._last_loss = ""
+        self._known: dict[str, frozenset[str]] = {}
+        self._dialled: set[str] = set()
         self._sessions: dict[str, GatewaySession] = {}
         self._closed = asyncio.Event()
         self._changed = asyncio.Event()
 
-    async def run(self, targets: Sequence[GatewayTarget]) -> None:
-        """Dial every gateway until `close`, and tell each regularly how the group does."""
+    async def run(self, targets: Sequence[str]) -> None:
+        """Dial every gateway until `close`, and tell each regularly how the group does.
+
+        Args:
+            targets: gRPC targets; a DNS name stands for every gateway behind it, also for those
+                that come later.
+        """
+        self._known = dict.fromkeys(targets, frozenset())
         async with asyncio.TaskGroup() as tasks:
             for target in targets:
-                tasks.create_task(self._keep(target), name=f"gateway {target.address}")
+                tasks.create_task(self._find(target, tasks), name=f"gateways at {target}")
             tasks.create_task(self._speak(), name="stats")
 
-    async def wait_registered(self, targets: Sequence[GatewayTarget]) -> None:
-        """Return once every gateway has accepted the group."""
-        while not all(
-            target.address in self._sessions and self._sessions[target.address].welcomed
-            for target in targets
-        ):
+    async def wait_registered(self) -> None:
+        """Return once a gateway of every target has accepted the group."""
+        while not (self._known and all(map(self._is_registered, self._known.values()))):
             self._changed.clear()
             await self._changed.wait()
 
@@ -171,7 +173,7 @@ class Registration:
         if self.draining and all(session.unbound for session in self._welcomed):
             self.unbound.set()
 
-    def log_loss(self, gateway: str, error: ServiceError) -> None:
+    def log_loss(self, gateway: str, error: Exception) -> None:
         """Log the loss of a gateway once, not at every attempt to find it again."""
         if str(error) != self._last_loss:
             logger.warning("gateway lost", gateway=gateway or "-", reason=error)
@@ -198,14 +200,34 @@ class Registration:
     def _welcomed(self) -> list[GatewaySession]:
         return [session for session in self._sessions.values() if session.welcomed]
 
-    async def _keep(self, target: GatewayTarget) -> None:
+    def _is_registered(self, addresses: frozenset[str]) -> bool:
+        sessions = (self._sessions.get(address) for address in addresses)
+        return any(session is not None and session.welcomed for session in sessions)
+
+    async def _find(self, target: str, tasks: asyncio.TaskGroup) -> None:
+        """Dial whatever a target stands for; one that is a name is looked at again and again."""
         while not self._closed.is_set():
-            session = GatewaySession(self._hello, target, self)
-            self._sessions[target.address] = session
+            try:
+                self._known[target] = await addresses_of(target)
+            except OSError as error:
+                self.log_loss("", error)
+            for address in self._known[target] - self._dialled:
+                self._dialled.add(address)
+                tasks.create_task(self._keep(address), name=f"gateway {address}")
+            if not is_name(target):
+                return
+            await self._pause(RESOLVE_SECONDS if self._known[target] else REDIAL_SECONDS)
+
+    async def _keep(self, address: str) -> None:
+        """Keep a session with the gateway at an address for as long as the address stands."""
+        while not self._closed.is_set() and any(address in each for each in self._known.values()):
+            session = GatewaySession(self._hello, address, self)
+            self._sessions[address] = session
             await session.link.run()
-            del self._sessions[target.address]
+            del self._sessions[address]
             self.session_changed()
             await self._pause(REDIAL_SECONDS)
+        self._dialled.discard(address)
 
     async def _speak(self) -> None:
         while not self._closed.is_set():

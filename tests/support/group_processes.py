@@ -17,6 +17,7 @@ from typing import Any
 from omni_config.document import read_document
 from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
 from omni_config.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.schema import PipelineConfig
 from omni_models.catalog import registry
 from omni_wire.control_link import SERVICE
 from omni_wire.control_server import ControlServer, GroupConnection
@@ -62,11 +63,12 @@ class Group:
 class SmallGateway:
     """Implements `omni_wire.control_server.GroupRegistry`."""
 
-    def __init__(self, runtime: PipelineRuntime) -> None:
-        self.config = runtime.config
+    def __init__(self, config: PipelineConfig, gateway: str = GATEWAY) -> None:
+        self.config = config
+        self.gateway = gateway
         self.groups: dict[str, Group] = {}
         self.lost: dict[str, ServiceError] = {}
-        self._book = CallBook(runtime.config, self._failed)
+        self._book = CallBook(config, self._failed, gateway)
         self._changed = asyncio.Event()
 
     def check(self, hello: Hello) -> None:
@@ -264,7 +266,7 @@ async def deployment(example: str, settings: str = "") -> AsyncIterator[Deployme
     topology = f"examples.{example}.topology"
     with TemporaryDirectory(prefix="omni") as directory:
         config, runtime = _planned(Path("examples", example), Path(directory), topology, settings)
-        gateway = SmallGateway(runtime)
+        gateway = SmallGateway(runtime.config)
         control = ControlServer(GATEWAY, gateway, EdgeOptions(reconnect_seconds=LEASE_SECONDS))
         server = WireServer([SERVICE], [control.handler()])
         server.listen(f"unix:{directory}/gateway.sock", Plaintext())

@@ -59,9 +59,16 @@ class CallBook:
     Args:
         config: the pipeline.
         on_failed: called when a stage fails a request that had not ended.
+        gateway: its incarnation id.
     """
 
-    def __init__(self, config: PipelineConfig, on_failed: Callable[[Call], None]) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        on_failed: Callable[[Call], None],
+        gateway: str = GATEWAY,
+    ) -> None:
+        self._gateway = gateway
         self.calls: dict[RequestKey, Call] = {}
         self._config = config
         self._on_failed = on_failed
@@ -70,7 +77,7 @@ class CallBook:
         """Return a new request."""
         choose = self._config.terminal_stages_fn
         terminals = tuple(load_hook(choose)(view)) if choose else self._config.terminals
-        key = RequestKey(GATEWAY, request_id)
+        key = RequestKey(self._gateway, request_id)
         call = self.calls[key] = Call(key, view, bindings, terminals)
         return call
 
