@@ -22,7 +22,7 @@ UV = $(eval UV := $$(shell python3 scripts/bootstrap_uv.py))$(UV)
 sync = echo "set-up: $(VENV) with $(1)" && UV_PROJECT_ENVIRONMENT=$(VENV) $(addprefix PYENV_VERSION=,$(PYTHON)) $(UV) sync --quiet --frozen \
 	$(addprefix --python ,$(PYTHON)) $(addprefix --extra ,$(1))
 
-.PHONY: help setup setup-runtime test check generate bench soak demo lock cuda-constraints clean
+.PHONY: help setup setup-runtime test check generate pictures bench soak demo lock cuda-constraints clean
 .DEFAULT_GOAL := help
 
 help:  ## Show the targets
@@ -52,6 +52,9 @@ check: setup  ## Lint, types, import contract, generated files, lock
 generate: setup  ## Rewrite the generated files, and what commands print in the documents
 	$(BIN)/python scripts/generate.py
 	$(BIN)/python -m tests.support.documents
+
+pictures: setup  ## Draw the pictures of the page in the documents
+	$(BIN)/python -m tests.support.page_pictures
 
 bench: setup  ## Run every benchmark and print one table of bars
 	$(BIN)/python -m benchmarks.run

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.browser_program import why_no_browser
 from tests.support.cluster_programs import why_no_cluster
 
 SKIPS_FAIL = os.environ.get("OMNIPIPE_CI") == "1"
@@ -33,6 +34,7 @@ def _gpu_missing() -> str | None:
 MISSING: Mapping[str, Callable[[], str | None]] = {
     "root": _root_missing,
     "go": _go_missing,
+    "browser": why_no_browser,
     "cluster": why_no_cluster,
     "gpu": _gpu_missing,
 }
