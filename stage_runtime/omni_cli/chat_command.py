@@ -25,7 +25,7 @@ class UnreadableFile(OmniError):
 @app.command()
 def chat(
     text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    target: Annotated[str, typer.Option(help="Gateway, as HOST:PORT.")] = "127.0.0.1:8000",
+    target: Annotated[str, typer.Option(help="Gateway, as HOST:PORT.")] = "127.0.0.1:50050",
     image: Annotated[list[Path] | None, typer.Option(help="Picture to show; repeatable.")] = None,
     audio: Annotated[list[Path] | None, typer.Option(help="Sound to play; repeatable.")] = None,
     video: Annotated[list[Path] | None, typer.Option(help="Video to show; repeatable.")] = None,

@@ -4,7 +4,7 @@ It stays light enough to install in any application: gRPC, protobuf and numpy.
 
     from omni_client import OmniClient, image
 
-    with OmniClient("localhost:8000") as client:
+    with OmniClient("localhost:50050") as client:
         answer = client.chat(["What is this?", image("cat.png")], modalities=["text", "audio"])
         print(answer.text)
         answer.audio.to_wav("answer.wav")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import grpc
 
-from omni_gateway.chat.answers import submitted
 from omni_gateway.chat.audio import AudioEncoder
 from omni_gateway.chat.events import AudioDelta, Finished, TextDelta, Usage
 from omni_gateway.chat.protos import chat_request, event_protos, usage_proto
+from omni_gateway.chat.request import refused
+from omni_gateway.chat.service import ChatService
 from omni_gateway.conversation import Conversation, Emit
 from omni_gateway.generate_service import GenerateService, headers, timeout_of
-from omni_gateway.tracing import request_span
-from omni_wire.errors import InvalidRequest, ServiceError
+from omni_wire.errors import ServiceError
 from omni_wire.status import abort_with
 from omni_wire.trees import to_proto
 from omni_wire.v1 import gateway_pb2 as pb
@@ -24,16 +25,14 @@ _UnaryContext: TypeAlias = "grpc.aio.ServicerContext[pb.GenerateRequest, pb.Gene
 _StreamContext: TypeAlias = "grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateEvent]"
 _ConverseContext: TypeAlias = "grpc.aio.ServicerContext[pb.ConverseRequest, pb.ConverseEvent]"
 
+API = "grpc"
+
 
 @dataclass(eq=False)
 class ApiService(GenerateService):
-    """Serves `omni.v1.GatewayService`.
+    """Serves `omni.v1.GatewayService`."""
 
-    Attributes:
-        sample_rate: of the pipeline's speech, in hertz; 0 when it has none.
-    """
-
-    sample_rate: int = 0
+    chat: ChatService
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, context: _UnaryContext
@@ -56,8 +55,9 @@ class ApiService(GenerateService):
             return
         try:
             timeout = timeout_of(request, context)
-            async for event in self._streamed(request, timeout, headers(context), {}):
-                yield event
+            async with aclosing(self._streamed(request, timeout, headers(context), {})) as events:
+                async for event in events:
+                    yield event
         except ServiceError as error:
             await abort_with(context, error)
 
@@ -71,8 +71,9 @@ class ApiService(GenerateService):
             request: pb.GenerateRequest, uploads: dict[str, bytes], emit: Emit
         ) -> None:
             timeout = timeout_of(request, context)
-            async for event in self._streamed(request, timeout, sent, uploads):
-                await emit(event)
+            async with aclosing(self._streamed(request, timeout, sent, uploads)) as events:
+                async for event in events:
+                    await emit(event)
 
         async for event in Conversation(answer).run(request_iterator):
             yield event
@@ -83,17 +84,16 @@ class ApiService(GenerateService):
         timeout_seconds: float | None,
         sent: Mapping[str, str],
         uploads: Mapping[str, bytes],
-    ) -> AsyncIterator[pb.GenerateEvent]:
-        if request.model and request.model != self.pipeline.name:
-            raise _other_model(request.model, self.pipeline.name)
-        chat = chat_request(request, timeout_seconds, uploads)
-        encoders = [self._encoder(request) for _ in range(chat.choices)]
-        with request_span("chat", request.request_id, sent) as trace:
-            async with submitted(self.coordinator, chat, dict(trace), self.sample_rate) as answers:
-                name = answers.request_id
-                started = pb.Started(model=self.pipeline.name)
-                yield pb.GenerateEvent(request_id=name, started=started)
-                async for found in answers.events():
+    ) -> AsyncGenerator[pb.GenerateEvent, None]:
+        self.chat.check_model(request.model)
+        asked = chat_request(request, timeout_seconds, uploads)
+        encoders = [self._encoder(request) for _ in range(asked.choices)]
+        async with self.chat.submitted(asked, sent, API) as answers:
+            name = answers.request_id
+            started = pb.Started(model=self.pipeline.name)
+            yield pb.GenerateEvent(request_id=name, started=started)
+            async with aclosing(answers.events()) as events:
+                async for found in events:
                     encoder = encoders[found.choice]
                     for event in event_protos(name, found.choice, found.event, encoder):
                         yield event
@@ -101,14 +101,15 @@ class ApiService(GenerateService):
     async def _whole(
         self, request: pb.GenerateRequest, timeout_seconds: float | None, sent: Mapping[str, str]
     ) -> pb.GenerateResponse:
-        if request.model and request.model != self.pipeline.name:
-            raise _other_model(request.model, self.pipeline.name)
-        chat = chat_request(request, timeout_seconds, {})
-        gathered = [_Gathered(self._encoder(request)) for _ in range(chat.choices)]
-        with request_span("chat", request.request_id, sent) as trace:
-            async with submitted(self.coordinator, chat, dict(trace), self.sample_rate) as answers:
-                async for found in answers.events():
-                    gathered[found.choice].add(found.event)
+        self.chat.check_model(request.model)
+        asked = chat_request(request, timeout_seconds, {})
+        gathered = [_Gathered(self._encoder(request)) for _ in range(asked.choices)]
+        async with (
+            self.chat.submitted(asked, sent, API) as answers,
+            aclosing(answers.events()) as events,
+        ):
+            async for found in events:
+                gathered[found.choice].add(found.event)
         usage = Usage()
         for one in gathered:
             usage = usage.plus(one.finished.usage)
@@ -120,13 +121,10 @@ class ApiService(GenerateService):
         return response
 
     def _encoder(self, request: pb.GenerateRequest) -> AudioEncoder:
-        rate = request.audio.sample_rate
-        if rate and rate != self.sample_rate:
-            raise InvalidRequest(
-                f"audio.sample_rate must be {self.sample_rate}, the model's own, got {rate}",
-                details={"field": "audio.sample_rate"},
-            )
-        return AudioEncoder(request.audio.encoding, self.sample_rate)
+        rate, own = request.audio.sample_rate, self.chat.sample_rate
+        if rate and rate != own:
+            raise refused("audio.sample_rate", f"must be {own}, the model's own, got {rate}")
+        return AudioEncoder(request.audio.encoding, own)
 
 
 class _Gathered:
@@ -162,9 +160,3 @@ class _Gathered:
             finish_reason=self.finished.reason,
             audio=audio if encoder.samples else None,
         )
-
-
-def _other_model(asked: str, served: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"model names '{asked}'; this gateway serves '{served}'", details={"field": "model"}
-    )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from omni_config.errors import OmniError
 from omni_config.schema import PipelineConfig
+from omni_gateway.clients import LOOPBACK, Clients, add_client_flags, clients_of
 from omni_gateway.coordinator import CoordinatorOptions
 from omni_gateway.interceptors import GRPC_LOGGER, DepartureFilter
 from omni_gateway.loading import load_config
@@ -33,7 +34,6 @@ from omni_wire.supervision import (
 logger = EventLogger(__name__)
 
 USAGE_ERROR = 2
-LOOPBACK = ("unix:", "127.0.0.1:", "localhost:", "[::1]:")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,29 +45,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         credentials = _credentials(given)
         config = load_config(given.config, given.pipelines)
-        return asyncio.run(_serve(given, config, credentials))
+        clients = clients_of(given, credentials)
+        return asyncio.run(_serve(given, config, credentials, clients))
     except OmniError as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR
 
 
 async def _serve(
-    given: argparse.Namespace, config: PipelineConfig, credentials: Credentials
+    given: argparse.Namespace, config: PipelineConfig, credentials: Credentials, clients: Clients
 ) -> int:
     server = GatewayServer(
         config,
-        Addresses(tuple(given.listen), tuple(given.control), given.metrics_port, given.health_port),
+        Addresses(
+            tuple(given.listen),
+            tuple(given.control),
+            given.metrics_port,
+            given.health_port,
+            tuple(given.http),
+        ),
         credentials,
         _options(given, config),
+        clients=clients,
         routes=given.routes,
         drain_seconds=given.drain_seconds,
     )
     stops = _stop_signals()
     async with server.serving():
-        for address in server.bound:
+        for address in (*server.bound, *server.pages):
             notify_address(address)
         notify_status("waiting for stages")
         print(f"gateway {server.coordinator.gateway} on {', '.join(server.bound)}", flush=True)
+        if server.pages:
+            print(f"gateway {server.coordinator.gateway} at {', '.join(server.pages)}", flush=True)
         async with asyncio.TaskGroup() as tasks:
             announcing = tasks.create_task(_announce_ready(server))
             await stops.get()
@@ -120,7 +130,9 @@ def _credentials(given: argparse.Namespace) -> Credentials:
         return MutualTls(*files, server_name=given.tls_server_name)
     if any(files):
         raise OmniError("--tls-certificate, --tls-key and --tls-ca belong together")
-    exposed = [one for one in (*given.listen, *given.control) if not one.startswith(LOOPBACK)]
+    own = given.client_tls_certificate or given.plaintext_clients
+    listened = given.control if given.control and own else [*given.listen, *given.control]
+    exposed = [one for one in listened if not one.startswith(LOOPBACK)]
     if exposed and not given.insecure:
         raise OmniError(
             f"{', '.join(exposed)} can be reached from other machines: give certificates "
@@ -160,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--run-id", default="", metavar="ID", help="name of the run, for logs")
     _add_limits(parser)
     _add_security(parser)
+    add_client_flags(parser)
     add("--log-format", choices=("text", "json"), default="text")
     add("--log-level", default="INFO")
     return parser

@@ -21,17 +21,24 @@ from prometheus_client import start_http_server
 from omni_config.admission import max_in_flight
 from omni_config.inspection import config_hash
 from omni_config.schema import PipelineConfig
+from omni_gateway.access.grpc_guard import GuardInterceptor
 from omni_gateway.api_service import ApiService
+from omni_gateway.chat.metrics import ChatMetrics
+from omni_gateway.chat.service import ChatService
+from omni_gateway.clients import Clients
 from omni_gateway.control_server import control_server
 from omni_gateway.coordinator import Coordinator, CoordinatorOptions, ReplicaGate, topology_of
 from omni_gateway.generate_service import description_handler
 from omni_gateway.health import CONTROL_SERVICE, GATEWAY_SERVICE, HealthPublisher
+from omni_gateway.http_api.app import http_app
+from omni_gateway.http_api.context import HttpContext
+from omni_gateway.http_api.server import serving_http
 from omni_gateway.interceptors import DecodeInterceptor
 from omni_gateway.pipeline_view import PipelineView
 from omni_gateway.probes import gateway_probes
 from omni_gateway.routes_file import follow_routes
 from omni_runtime.pod.probes import serving_probes
-from omni_wire.credentials import Credentials, listen
+from omni_wire.credentials import Credentials, ServerTls, listen
 from omni_wire.errors import Draining
 from omni_wire.v1 import gateway_pb2_grpc
 
@@ -60,12 +67,14 @@ class Addresses:
         control: for groups; when empty, groups come by the addresses for clients.
         metrics_port: of the Prometheus endpoint; null for none.
         health_port: of the HTTP probes; null for none.
+        http: of the HTTP API, `HOST:PORT`.
     """
 
     api: tuple[str, ...]
     control: tuple[str, ...] = ()
     metrics_port: int | None = None
     health_port: int | None = None
+    http: tuple[str, ...] = ()
 
 
 def coordinator_options(
@@ -86,6 +95,7 @@ class GatewayServer:
 
     Attributes:
         bound: the addresses for clients, with the ports that were chosen.
+        pages: URLs of the HTTP API.
     """
 
     def __init__(
@@ -95,11 +105,14 @@ class GatewayServer:
         credentials: Credentials,
         options: CoordinatorOptions | None = None,
         *,
+        clients: Clients | None = None,
         routes: Path | None = None,
         drain_seconds: float = 30.0,
     ) -> None:
         self.coordinator = Coordinator(topology_of(config), options or coordinator_options(config))
         self.bound: tuple[str, ...] = ()
+        self.pages: tuple[str, ...] = ()
+        self._clients = clients or Clients()
         self._config = config
         self._hash = config_hash(config)
         self._addresses = addresses
@@ -108,6 +121,12 @@ class GatewayServer:
         self._credentials = credentials
         self._health = HealthPublisher(self.coordinator)
         self._control = control_server(self.coordinator, self._hash)
+        self._chat = ChatService(
+            self.coordinator,
+            PipelineView(config, self._hash),
+            config.audio_sample_rate,
+            ChatMetrics(self.coordinator.metrics.registry),
+        )
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -122,9 +141,10 @@ class GatewayServer:
             for server in servers:
                 await server.start()
                 stack.push_async_callback(server.stop, STOP_SECONDS)
+            await self._serve_http(stack)
             stack.callback(self._control.close)
             stack.callback(self.coordinator.stop, Draining("the gateway stops"))
-            for duty in (self._health.run(), *self._routes()):
+            for duty in (self._health.run(), self._clients.guard.follow(), *self._routes()):
                 stack.push_async_callback(_cancelled, asyncio.create_task(duty))
             await self._serve_probes(stack)
             yield
@@ -140,20 +160,26 @@ class GatewayServer:
 
     def _servers(self) -> list[grpc.aio.Server]:
         api = self._server(control=not self._addresses.control)
-        self.bound = tuple(self._listen(api, address) for address in self._addresses.api)
+        self.bound = tuple(
+            self._listen(api, one, self._clients.grpc_credentials(one, self._credentials))
+            for one in self._addresses.api
+        )
         if not self._addresses.control:
             return [api]
         control = self._server(api=False)
         for address in self._addresses.control:
-            self._listen(control, address)
+            self._listen(control, address, self._credentials)
         return [api, control]
 
     def _server(self, *, api: bool = True, control: bool = True) -> grpc.aio.Server:
-        server = grpc.aio.server(interceptors=[DecodeInterceptor()], options=SERVER_OPTIONS)
+        # Who is not let in learns nothing, not even that its request could not be read.
+        interceptors = [GuardInterceptor(self._clients.guard)] if api else []
+        server = grpc.aio.server(
+            interceptors=[*interceptors, DecodeInterceptor()], options=SERVER_OPTIONS
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
         names = [HEALTH_SERVICE, reflection.SERVICE_NAME]
-        view = PipelineView(self._config, self._hash)
-        service = ApiService(self.coordinator, view, sample_rate=self._config.audio_sample_rate)
+        service = ApiService(self.coordinator, self._chat.pipeline, self._chat)
         names.append(GATEWAY_SERVICE)
         if api:
             gateway_pb2_grpc.add_GatewayServiceServicer_to_server(service, server)
@@ -165,8 +191,10 @@ class GatewayServer:
         reflection.enable_server_reflection(names, server)
         return server
 
-    def _listen(self, server: grpc.aio.Server, address: str) -> str:
-        port = listen(server, address, self._credentials)
+    def _listen(
+        self, server: grpc.aio.Server, address: str, credentials: Credentials | ServerTls
+    ) -> str:
+        port = listen(server, address, credentials)
         if address.startswith("unix:"):
             return address
         return f"{address.rpartition(':')[0]}:{port}"
@@ -179,6 +207,16 @@ class GatewayServer:
         if self._addresses.health_port is not None:
             probes = gateway_probes(self.coordinator, self.drain)
             await stack.enter_async_context(serving_probes(self._addresses.health_port, probes))
+
+    async def _serve_http(self, stack: AsyncExitStack) -> None:
+        if not self._addresses.http:
+            return
+        clients = self._clients
+        app = http_app(HttpContext(self._chat, clients.guard), clients.limits)
+        scheme = "http" if clients.certificate is None else "https"
+        for address in self._addresses.http:
+            serving = serving_http(app, address, clients.limits, clients.certificate)
+            self.pages += (f"{scheme}://{await stack.enter_async_context(serving)}",)
 
     @contextmanager
     def _metrics(self) -> Iterator[None]:

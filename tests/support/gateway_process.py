@@ -60,6 +60,7 @@ async def gateway_process(
         "omni_gateway.main",
         f"--config={config}",
         "--listen=127.0.0.1:0",
+        *(() if any(one.startswith("--api-keys") for one in arguments) else ("--no-auth",)),
         *(f"--pipelines={module}" for module in modules),
         *arguments,
         stdout=PIPE,

@@ -55,6 +55,8 @@ class AudioEncoder:
         self.encoding = _ALIASES.get(encoding, encoding)
         if self.encoding not in MIME_TYPES:
             raise refused(field, f"must be one of {', '.join(MIME_TYPES)}, got '{encoding}'")
+        if self.is_file and not sample_rate:
+            raise refused(field, f"is '{encoding}', and this pipeline does not speak")
         self.sample_rate = sample_rate
         self.samples = 0
         self._file = _SoundFile(*_FILES[self.encoding], sample_rate) if self.is_file else None

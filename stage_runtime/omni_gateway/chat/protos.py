@@ -22,7 +22,6 @@ SERVED = frozenset(
         "audio",
         "params",
         "timeout",
-        "stage_events",
         "video",
         "choices",
         "labels",
@@ -67,9 +66,8 @@ def chat_request(
         for index, message in enumerate(request.messages)
     ]
     video = {
-        name: getattr(request.video, key)
-        for key, name in _VIDEO_INPUTS.items()
-        if request.video.HasField(key)
+        _VIDEO_INPUTS[descriptor.name]: _plain(value)
+        for descriptor, value in request.video.ListFields()
     }
     return ChatRequest(
         inputs={"messages": messages, **video},
@@ -154,7 +152,8 @@ def _params(request: pb.GenerateRequest) -> dict[str, Tree]:
         if descriptor.name == "voice":
             params["speaker"] = value
         elif descriptor.name == "seed":
-            params.setdefault("seed", value)
+            if params.setdefault("seed", value) != value:
+                raise refused("talker.seed", "differs from sampling.seed; both draw from one")
         else:
             params[_TALKER_PARAMS[descriptor.name]] = _plain(value)
     return params
@@ -195,6 +194,8 @@ def _part(part: pb.ContentPart, where: str, uploads: Mapping[str, bytes]) -> Tre
     if kind is None:
         raise refused(where, "is empty; a part holds text, image, audio or video")
     media: pb.Media = getattr(part, kind)
+    if media.detail not in ("", "auto"):
+        raise refused(f"{where}.detail", f"is '{media.detail}'; only 'auto' is served")
     name = _PART_TYPES[kind]
     source = media.WhichOneof("source")
     if source == "url":

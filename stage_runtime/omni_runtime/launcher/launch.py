@@ -27,14 +27,18 @@ class LaunchOptions:
     """What a user decides about a run beside its configuration.
 
     Attributes:
-        listen: `host:port` on which clients reach the gateway; port 0 takes a free one.
+        listen: `host:port` of the gateway's gRPC API; port 0 takes a free one.
+        http: `host:port` of its HTTP API.
         pipelines: modules that hold more pipelines.
         insecure: the gateway may listen in plaintext where other machines reach it.
+        api_keys: file or directory with the keys that clients need; null lets everybody in.
     """
 
-    listen: tuple[str, ...] = ("127.0.0.1:8000",)
+    listen: tuple[str, ...] = ("127.0.0.1:50050",)
+    http: tuple[str, ...] = ()
     pipelines: tuple[str, ...] = ()
     insecure: bool = False
+    api_keys: Path | None = None
     patience: Patience = field(default_factory=Patience)
     programs: Programs = field(default_factory=Programs)
 
@@ -68,6 +72,8 @@ async def launch(resolution: Resolution, options: LaunchOptions, display: Displa
             listen=options.listen,
             pipelines=options.pipelines,
             insecure=options.insecure,
+            http=options.http,
+            api_keys=options.api_keys,
             programs=options.programs,
         )
         processes = local_processes(runtime, wiring, host, devices)

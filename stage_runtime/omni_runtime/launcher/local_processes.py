@@ -62,6 +62,8 @@ class Wiring:
         listen: addresses on which clients reach the gateway, as `host:port`.
         pipelines: modules that hold more pipelines.
         insecure: the gateway may listen in plaintext where other machines reach it.
+        http: addresses of its HTTP API, as `host:port`.
+        api_keys: file or directory with the keys that clients need; null for none.
     """
 
     folder: Path
@@ -69,6 +71,8 @@ class Wiring:
     listen: tuple[str, ...]
     pipelines: tuple[str, ...] = ()
     insecure: bool = False
+    http: tuple[str, ...] = ()
+    api_keys: Path | None = None
     programs: Programs = Programs()
 
     @property
@@ -103,6 +107,9 @@ def _gateway(runtime: PipelineRuntime, wiring: Wiring, taken: set[str]) -> Local
     argv = [*wiring.programs.gateway, *_shared_arguments(runtime, wiring)]
     for address in (wiring.gateway_address, *wiring.listen):
         argv += ["--listen", address]
+    for address in wiring.http:
+        argv += ["--http", address]
+    argv += ["--no-auth"] if wiring.api_keys is None else ["--api-keys", str(wiring.api_keys)]
     if wiring.insecure:
         argv.append("--insecure")
     # A group of the same name would make log lines ambiguous.

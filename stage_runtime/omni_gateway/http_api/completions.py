@@ -1,0 +1,193 @@
+"""Events of answers as OpenAI's `chat.completion` objects and chunks."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from omni_gateway.chat.answers import ChoiceEvent
+from omni_gateway.chat.audio import AudioEncoder, whole_wav
+from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, TextDelta, Usage
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFrame:
+    """What every object of one request repeats.
+
+    Attributes:
+        fingerprint: names the configuration that answered.
+        writes: whether text is wanted as such, not only as a transcript of the speech.
+        speaks: whether speech is wanted.
+        audio_format: of the speech.
+    """
+
+    request_id: str
+    model: str
+    fingerprint: str
+    writes: bool
+    speaks: bool
+    audio_format: str
+    sample_rate: int
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def id(self) -> str:
+        """Name of the completion."""
+        return f"chatcmpl-{self.request_id}"
+
+    def audio_id(self, choice: int) -> str:
+        """Name of one answer's speech."""
+        return f"audio-{self.request_id}-{choice}"
+
+    def encoder(self) -> AudioEncoder:
+        """Return what encodes one answer's speech.
+
+        Raises:
+            InvalidRequest: the pipeline does not speak.
+        """
+        return AudioEncoder(self.audio_format, self.sample_rate, "audio.format")
+
+    def head(self, kind: str) -> Json:
+        """Return what every object begins with."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+
+class CompletionStream:
+    """Turns events into chunks."""
+
+    def __init__(self, frame: CompletionFrame, choices: int, include_usage: bool) -> None:
+        self._frame = frame
+        self._include_usage = include_usage
+        self._encoders = [frame.encoder() if frame.speaks else None for _ in range(choices)]
+        self._usage = Usage()
+
+    def opening(self) -> Iterator[Json]:
+        """Yield what comes before any event."""
+        for choice in range(len(self._encoders)):
+            yield self._chunk(choice, {"role": "assistant", "content": ""})
+
+    def chunks(self, found: ChoiceEvent) -> Iterator[Json]:
+        """Yield the chunks of one event."""
+        choice, encoder = found.choice, self._encoders[found.choice]
+        match found.event:
+            case TextDelta(text=text) if text:
+                yield self._chunk(choice, self._text(choice, text))
+            case AudioDelta(samples=samples) if encoder is not None:
+                if data := encoder.encode(samples):
+                    yield self._chunk(choice, self._audio(choice, data))
+            case Finished(reason=reason, usage=usage):
+                self._usage = self._usage.plus(usage)
+                if encoder is not None and (rest := encoder.finish()):
+                    yield self._chunk(choice, self._audio(choice, rest))
+                yield self._chunk(choice, {}, reason)
+
+    def closing(self) -> Iterator[Json]:
+        """Yield what comes after every event."""
+        if self._include_usage:
+            head = self._frame.head("chat.completion.chunk")
+            yield {**head, "choices": [], "usage": usage_json(self._usage)}
+
+    def _text(self, choice: int, text: str) -> Json:
+        if self._frame.writes:
+            return {"content": text}
+        return {"audio": {"id": self._frame.audio_id(choice), "transcript": text}}
+
+    def _audio(self, choice: int, data: bytes) -> Json:
+        return {"audio": {"id": self._frame.audio_id(choice), "data": _base64(data)}}
+
+    def _chunk(self, choice: int, delta: Json, reason: str | None = None) -> Json:
+        one: Json = {"index": choice, "delta": delta, "finish_reason": reason, "logprobs": None}
+        chunk = {**self._frame.head("chat.completion.chunk"), "choices": [one]}
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
+
+
+class WholeCompletion:
+    """Gathers events into one object."""
+
+    def __init__(self, frame: CompletionFrame, choices: int) -> None:
+        self._frame = frame
+        self._answers = [_WholeAnswer(frame) for _ in range(choices)]
+
+    def add(self, found: ChoiceEvent) -> None:
+        """Take in the next event."""
+        self._answers[found.choice].add(found.event)
+
+    def json(self) -> Json:
+        """Return the object, once every answer is complete."""
+        usage = Usage()
+        for answer in self._answers:
+            usage = usage.plus(answer.finished.usage)
+        choices = [answer.json(index) for index, answer in enumerate(self._answers)]
+        head = self._frame.head("chat.completion")
+        return {**head, "choices": choices, "usage": usage_json(usage)}
+
+
+class _WholeAnswer:
+    def __init__(self, frame: CompletionFrame) -> None:
+        self._frame = frame
+        self._texts: list[str] = []
+        self._samples: list[npt.NDArray[np.float32]] = []
+        self._encoder = frame.encoder() if frame.speaks else None
+        self.finished = Finished("stop", Usage())
+
+    def add(self, event: ChatEvent) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._texts.append(text)
+            case AudioDelta(samples=samples):
+                self._samples.append(samples)
+            case Finished():
+                self.finished = event
+
+    def json(self, index: int) -> Json:
+        text = "".join(self._texts)
+        message: Json = {"role": "assistant", "refusal": None}
+        message["content"] = text if self._frame.writes else None
+        if self._encoder is not None:
+            message["audio"] = {
+                "id": self._frame.audio_id(index),
+                "data": _base64(encoded(self._samples, self._encoder)),
+                "transcript": text,
+                "expires_at": self._frame.created,
+            }
+        reason = self.finished.reason
+        return {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
+
+
+def encoded(pieces: list[npt.NDArray[np.float32]], encoder: AudioEncoder) -> bytes:
+    """Return whole speech; a wav file knows its length."""
+    samples = np.concatenate(pieces) if pieces else np.empty(0, np.float32)
+    if encoder.encoding == "wav":
+        return whole_wav(samples, encoder.sample_rate)
+    return encoder.encode(samples) + encoder.finish()
+
+
+def usage_json(usage: Usage) -> Json:
+    """Return a usage in OpenAI's shape, with seconds of speech beside it."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "audio_seconds": usage.audio_seconds,
+    }
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

@@ -1,0 +1,110 @@
+"""Bounds of what one connection may make the gateway hold, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from omni_gateway.errors import BodyTooLarge, BodyTooSlow
+from omni_wire.errors import QueueFull
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of a request.
+
+    Attributes:
+        body_bytes: largest body.
+        body_seconds: time for the whole body to arrive.
+        idle_seconds: a connection without a request in progress is closed after this time, or
+            twice of it, whether it is silent or sends headers drop by drop.
+        held_bytes: most bytes of all bodies whose requests have not ended.
+    """
+
+    body_bytes: int = 128 << 20
+    body_seconds: float = 60.0
+    idle_seconds: float = 30.0
+    held_bytes: int = 1 << 30
+
+
+class BodyLimits:
+    """Middleware that bounds the body of every request, in size and in time."""
+
+    def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
+        self._app = app
+        self._limits = limits
+        self._held = _Held()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose body is read through the bounds."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        bounded = _BoundedBody(receive, self._limits, _declared_length(scope), self._held)
+        try:
+            await self._app(scope, bounded.receive, send)
+        finally:
+            bounded.forget()
+
+
+@dataclass(slots=True)
+class _Held:
+    """Bytes of all bodies."""
+
+    bytes: int = 0
+
+
+class _BoundedBody:
+    def __init__(self, receive: Receive, limits: HttpLimits, declared: int, held: _Held) -> None:
+        self._held = held
+        self._receive = receive
+        self._limits = limits
+        self._declared = declared
+        self._received = 0
+        self._complete = False
+        self._until = asyncio.get_running_loop().time() + limits.body_seconds
+
+    async def receive(self) -> Message:
+        """Return the next message.
+
+        Raises:
+            BodyTooLarge: the body is, or says that it will be, larger than allowed.
+            BodyTooSlow: it has not arrived in time.
+            QueueFull: all bodies together are as large as this gateway holds.
+        """
+        if self._complete:
+            return await self._receive()
+        self._check(self._declared)
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError as error:
+            seconds = self._limits.body_seconds
+            raise BodyTooSlow(f"the body did not arrive within {seconds:g} s") from error
+        size = len(message.get("body", b""))
+        self._received += size
+        self._held.bytes += size
+        self._complete = not message.get("more_body", False)
+        self._check(self._received)
+        return message
+
+    def forget(self) -> None:
+        """Note that the body is gone."""
+        self._held.bytes -= self._received
+        self._received = 0
+
+    def _check(self, size: int) -> None:
+        most = self._limits.body_bytes
+        if size > most:
+            raise BodyTooLarge(f"a body may have {most} bytes; upload larger media by gRPC")
+        if self._held.bytes > self._limits.held_bytes:
+            raise QueueFull("other requests fill the memory for bodies")
+
+
+def _declared_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
