@@ -92,8 +92,12 @@ def gateway_command(view: PipelineView) -> list[str]:
     if gateway.tls.secret_name is not None:
         words += ["--client-tls-certificate", f"{GATEWAY_TLS_DIR}/tls.crt"]
         words += ["--client-tls-key", f"{GATEWAY_TLS_DIR}/tls.key"]
+    else:
+        words.append("--plaintext-clients")
     if gateway.auth.api_key_secret is not None:
         words += ["--api-keys", GATEWAY_AUTH_DIR]
+    else:
+        words.append("--no-auth")
     return [*words, *tls_flags(view), "--log-format", "json"]
 
 
