@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,17 +265,20 @@ class Oracle:
         try:
             # One more of each: the last text token never reaches the talker, and the last talker
             # token gets no frame.
-            sequence, wave = model.generate(
-                **inputs,
-                thinker_max_new_tokens=settings.max_tokens + 1,
-                thinker_do_sample=False,
-                thinker_eos_token_id=model.config.im_end_token_id,
-                talker_do_sample=False,
-                talker_repetition_penalty=settings.repetition_penalty,
-                talker_max_new_tokens=settings.max_frames + 1,
-                speaker=settings.speaker,
-                use_audio_in_video=prompt.use_audio_in_video,
-            )
+            with warnings.catch_warnings():
+                # The penalty looks at generated codes alone, as it should.
+                warnings.filterwarnings("ignore", message="Passing `repetition_penalty`")
+                sequence, wave = model.generate(
+                    **inputs,
+                    thinker_max_new_tokens=settings.max_tokens + 1,
+                    thinker_do_sample=False,
+                    thinker_eos_token_id=model.config.im_end_token_id,
+                    talker_do_sample=False,
+                    talker_repetition_penalty=settings.repetition_penalty,
+                    talker_max_new_tokens=settings.max_frames + 1,
+                    speaker=settings.speaker,
+                    use_audio_in_video=prompt.use_audio_in_video,
+                )
         finally:
             model.code2wav.chunked_decode = chunked
             model._get_talker_user_parts = user_rows
