@@ -232,16 +232,11 @@ class Deployment:
             f"--config={self.config}",
             f"--pipelines={self.topology}",
             f"--group={group}",
-            f"--run-id={self.run_id}",
+            f"--run-id={self.runtime.endpoints.run_id}",
             f"--listen={self.runtime.endpoints.addresses[group]}",
             f"--gateway=unix:{self.directory}/gateway.sock",
             "--log-level=WARNING",
         ]
-
-    @property
-    def run_id(self) -> str:
-        """Name of this run."""
-        return self.runtime.endpoints.run_id
 
     async def stop(self, group: str) -> int:
         """Ask a process to stop and return its exit status."""

@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from omni_runtime.scheduler import InboxMessage
+from omni_runtime.routing import Routes
+from omni_runtime.scheduler import InboxMessage, StepOutput
 from omni_runtime.stage_events import (
     Delivered,
     Event,
+    GatewayPeer,
     GiveBack,
     Instruction,
     Made,
@@ -24,7 +26,7 @@ from omni_runtime.stage_events import (
 from omni_runtime.stage_state import StageState
 from omni_runtime.stage_wiring import StageWiring
 from omni_wire.identity import GATEWAY_SOURCE, Endpoint, RequestKey
-from omni_wire.messages import EdgeMessage, Payload, RequestView, Row, StepFrame
+from omni_wire.messages import EdgeMessage, Failed, Payload, RequestView, Row, StepFrame
 
 GATEWAY = "00000000cafe"
 Kind = TypeVar("Kind", bound=Instruction)
@@ -114,3 +116,21 @@ class StageUnderTest:
     def sent(self, peer: Peer) -> list[Outgoing]:
         """Messages to one peer, in order."""
         return [it.message for it in self.asked(ToPeer) if it.peer == peer]
+
+    @property
+    def failures(self) -> list[str]:
+        """Reason of every failure the gateway was told of, in order."""
+        sent = self.sent(GatewayPeer(GATEWAY))
+        return [message.error.reason for message in sent if isinstance(message, Failed)]
+
+
+def middle_stage(**wiring: Any) -> StageUnderTest:
+    """Return a stage that sends and streams to `next`, unless told otherwise."""
+    wiring.setdefault("routes", Routes(next=("next",), stream_to=("next",)))
+    return StageUnderTest(StageWiring("stage", "stage@r1", **wiring))
+
+
+def step_output(*names: str, target: str | None = "next") -> StepOutput:
+    """Return a step's rows, one for each request; the column `number` counts them."""
+    keys = tuple(key(name) for name in names)
+    return StepOutput(7, keys, {"number": np.arange(len(keys))}, target, "audio")

@@ -40,20 +40,14 @@ from omni_runtime.stage_events import (
 from omni_runtime.stage_state import StageState
 from omni_runtime.stage_wiring import load_hook, wire_stage
 from omni_wire.edge import Release
+from omni_wire.encoder import keys_of
 from omni_wire.errors import InstanceLost
 from omni_wire.identity import Endpoint, RequestKey, stage_of
-from omni_wire.messages import Abort, Completed, Failed, OutputFrame, RequestView, StepFrame
+from omni_wire.messages import Abort, Completed, Failed, OutputFrame, RequestView
 from tests.support.stage_calls import Call, CallBook
 
 CREDIT_ROWS = 2
 """Rows of one request on one edge before it counts as stalled."""
-
-
-def keys_of(message: Outgoing) -> tuple[RequestKey, ...]:
-    """Return the requests a message is about."""
-    if isinstance(message, StepFrame | OutputFrame):
-        return tuple(row.key for row in message.rows)
-    return (message.key,)
 
 
 class ListOutbox(deque[OutboxMessage]):

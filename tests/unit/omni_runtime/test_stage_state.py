@@ -11,39 +11,25 @@ import pytest
 from omni_runtime.fan_in import FanInRule
 from omni_runtime.routing import Routes
 from omni_runtime.scheduler import (
-    Aborted,
-    AbortRequest,
     Admitted,
     Chunks,
     NewRequest,
     Opened,
-    RequestError,
     Result,
     Resume,
     Stall,
-    StepOutput,
     Taken,
 )
 from omni_runtime.stage_events import (
     AbortAsked,
-    AbortPeer,
-    Acknowledge,
-    DrainExpired,
-    DrainStarted,
     ForgetPeer,
-    GatewayLost,
     GatewayPeer,
-    PeerLost,
     StallChanged,
-    TimePassed,
     Unsendable,
 )
-from omni_runtime.stage_wiring import StageWiring
-from omni_wire.errors import FrameTooLarge, InstanceLost, InvalidRequest
+from omni_wire.errors import FrameTooLarge
 from omni_wire.messages import (
-    Abort,
     Completed,
-    Failed,
     Open,
     OutputFrame,
     Payload,
@@ -57,35 +43,21 @@ from tests.support.stage_events import (
     endpoint,
     frame,
     key,
+    middle_stage,
     payload,
+    step_output,
 )
 
 GATEWAY_PEER = GatewayPeer(GATEWAY)
 NEXT = endpoint("next")
 
 
-def stage(**wiring: Any) -> StageUnderTest:
-    wiring.setdefault("routes", Routes(next=("next",), stream_to=("next",)))
-    return StageUnderTest(StageWiring("stage", "stage@r1", **wiring))
-
-
 def terminal(**wiring: Any) -> StageUnderTest:
-    return stage(routes=Routes(), **wiring)
-
-
-def failures(stage: StageUnderTest) -> list[str]:
-    """Return the reason of every failure the gateway was told of."""
-    sent = stage.sent(GATEWAY_PEER)
-    return [message.error.reason for message in sent if isinstance(message, Failed)]
-
-
-def rows(*names: str, target: str | None = "next") -> StepOutput:
-    keys = tuple(key(name) for name in names)
-    return StepOutput(7, keys, {"number": np.arange(len(keys))}, target, "audio")
+    return middle_stage(routes=Routes(), **wiring)
 
 
 def test_credit_of_a_payload_returns_once_the_scheduler_has_it() -> None:
-    s = stage()
+    s = middle_stage()
     receipt = s.submit(payload())
     assert [type(message) for message in s.scheduled] == [NewRequest]
     assert receipt.returned == []
@@ -94,7 +66,7 @@ def test_credit_of_a_payload_returns_once_the_scheduler_has_it() -> None:
 
 
 def test_credit_of_a_chunk_returns_once_it_is_used_and_row_by_row() -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload("a"))
     s.submit(payload("b"))
     receipt = s.deliver(frame("up", ("a", 0), ("b", 0)))
@@ -105,7 +77,7 @@ def test_credit_of_a_chunk_returns_once_it_is_used_and_row_by_row() -> None:
 
 
 def test_done_before_the_payload_is_remembered() -> None:
-    s = stage(fan_in=FanInRule(wait_for=("up",)))
+    s = middle_stage(fan_in=FanInRule(wait_for=("up",)))
     s.deliver(Open(key(), "up", {}))
     s.deliver(StreamDone(key(), "up@r0", 0))
     assert s.scheduled == []
@@ -115,16 +87,16 @@ def test_done_before_the_payload_is_remembered() -> None:
 
 
 def test_chunk_before_the_payload_fails_where_it_is_not_declared() -> None:
-    s = stage()
+    s = middle_stage()
     s.deliver(Open(key(), "up", {}))
     receipt = s.deliver(frame("up", ("a", 0)))
-    assert failures(s) == ["STAGE_FAILED"]
+    assert s.failures == ["STAGE_FAILED"]
     assert receipt.returned == [key()]
     assert s.state.in_flight == 0
 
 
 def test_chunk_and_done_before_the_payload_go_on_where_declared() -> None:
-    s = stage(early_chunks=True)
+    s = middle_stage(early_chunks=True)
     s.deliver(Open(key(), "up", {}))
     s.deliver(frame("up", ("a", 0)))
     s.deliver(StreamDone(key(), "up", 1))
@@ -133,7 +105,7 @@ def test_chunk_and_done_before_the_payload_go_on_where_declared() -> None:
 
 def test_rows_before_the_payload_are_introduced_by_the_request_once() -> None:
     view = RequestView({}, {"stop": ["end"]})
-    s = stage(early_chunks=True)
+    s = middle_stage(early_chunks=True)
     s.deliver(Open(key(), "up", {}, request=view))
     s.deliver(frame("up", ("a", 0)))
     s.deliver(frame("up", ("a", 1)))
@@ -142,9 +114,9 @@ def test_rows_before_the_payload_are_introduced_by_the_request_once() -> None:
 
 
 def test_a_sender_introduces_the_request_without_its_inputs() -> None:
-    s = stage(routes=Routes(next=("next",), stream_to=("next",)))
+    s = middle_stage(routes=Routes(next=("next",), stream_to=("next",)))
     s.submit(replace(payload(), request=RequestView({"media": b"large"}, {"seed": 1}, {"m": "x"})))
-    s.make(rows("a"))
+    s.make(step_output("a"))
     opened = next(message for message in s.sent(NEXT) if isinstance(message, Open))
     assert opened.request == RequestView({}, {"seed": 1}, {"m": "x"})
 
@@ -154,12 +126,12 @@ def entry(instance: str) -> dict[str, Any]:
 
 
 def test_a_stage_adds_itself_to_the_timeline_of_a_request_that_has_one() -> None:
-    s = stage(fan_in=FanInRule(wait_for=("up", "side"), merge_fn=lambda all: all["up"]))
+    s = middle_stage(fan_in=FanInRule(wait_for=("up", "side"), merge_fn=lambda all: all["up"]))
     for source in ("up", "side"):
         view = RequestView(metadata={"timeline": {source: entry(source)}, "other": 1})
         s.deliver(replace(payload(source=source), request=view))
         s.now += 1.0
-    s.make(rows("a"))
+    s.make(step_output("a"))
     s.now += 1.0
     s.make(Result(key(), None))
     sent = next(message for message in s.sent(NEXT) if isinstance(message, Payload))
@@ -205,15 +177,15 @@ def test_no_timeline_is_kept_where_nobody_asks() -> None:
     ],
 )
 def test_a_stream_with_a_hole_fails_its_request(messages: list[Any]) -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload())
     for message in messages:
         s.deliver(message)
-    assert failures(s) == ["WIRE_FORMAT"]
+    assert s.failures == ["WIRE_FORMAT"]
 
 
 def test_rows_of_ended_requests_are_given_back_and_skipped() -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload("a"))
     s.submit(payload("b"))
     s.happen(AbortAsked(key("a"), "left"))
@@ -229,7 +201,7 @@ def test_a_key_in_use_is_refused_and_so_is_one_that_ended() -> None:
     assert s.submit(payload()).returned == [key()]
     s.make(Result(key(), "done"))
     s.submit(payload())
-    assert failures(s) == ["REQUEST_EXISTS", "REQUEST_EXISTS"]
+    assert s.failures == ["REQUEST_EXISTS", "REQUEST_EXISTS"]
     assert [type(message) for message in s.scheduled] == [NewRequest]
 
 
@@ -237,17 +209,17 @@ def test_a_hook_that_raises_fails_its_request_only() -> None:
     def merge(payloads: Any) -> Any:
         raise ZeroDivisionError("no")
 
-    s = stage(fan_in=FanInRule(wait_for=("up",), merge_fn=merge))
+    s = middle_stage(fan_in=FanInRule(wait_for=("up",), merge_fn=merge))
     receipt = s.deliver(payload("a", source="up"))
-    assert failures(s) == ["STAGE_FAILED"]
+    assert s.failures == ["STAGE_FAILED"]
     assert receipt.returned == [key("a")]
 
 
 def test_a_peer_hears_open_rows_done_payload_in_this_order() -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload())
-    s.make(rows("a"))
-    s.make(rows("a"))
+    s.make(step_output("a"))
+    s.make(step_output("a"))
     s.make(Result(key(), "data"))
     sent = s.sent(NEXT)
     assert [type(message).__name__ for message in sent] == [
@@ -264,11 +236,11 @@ def test_a_peer_hears_open_rows_done_payload_in_this_order() -> None:
 
 
 def test_a_step_becomes_one_frame_per_instance() -> None:
-    s = stage()
+    s = middle_stage()
     for name, replica in (("a", 1), ("b", 2), ("c", 1)):
         bindings = {"next": endpoint("next", replica)}
         s.submit(replace(payload(name), bindings=bindings))
-    s.make(rows("a", "b", "c"))
+    s.make(step_output("a", "b", "c"))
     (first,) = [m for m in s.sent(endpoint("next", 1)) if isinstance(m, StepFrame)]
     (second,) = [m for m in s.sent(endpoint("next", 2)) if isinstance(m, StepFrame)]
     assert [row.key for row in first.rows] == [key("a"), key("c")]
@@ -279,7 +251,7 @@ def test_a_step_becomes_one_frame_per_instance() -> None:
 def test_a_terminal_sends_rows_and_result_to_the_gateway() -> None:
     s = terminal()
     s.submit(payload())
-    s.make(rows("a", target=None))
+    s.make(step_output("a", target=None))
     s.make(Result(key(), {"text": "hi"}))
     output, completed = s.sent(GATEWAY_PEER)
     assert isinstance(output, OutputFrame)
@@ -289,17 +261,17 @@ def test_a_terminal_sends_rows_and_result_to_the_gateway() -> None:
 
 @pytest.mark.parametrize("target", [None, "elsewhere"])
 def test_rows_for_nobody_fail_their_requests(target: str | None) -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload())
-    s.make(rows("a", target=target))
-    assert failures(s) == ["STAGE_FAILED"]
+    s.make(step_output("a", target=target))
+    assert s.failures == ["STAGE_FAILED"]
 
 
 def test_a_stage_missing_from_the_bindings_fails_the_request() -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload(bound=("other",)))
     s.make(Result(key(), "data"))
-    assert failures(s) == ["INSTANCE_LOST"]
+    assert s.failures == ["INSTANCE_LOST"]
     assert s.state.in_flight == 0
 
 
@@ -307,150 +279,25 @@ def test_a_failing_route_sends_nothing() -> None:
     def route(payload: Any) -> str:
         raise KeyError("x")
 
-    s = stage(routes=Routes(next=("next",), stream_to=("other",), route_fn=route))
+    s = middle_stage(routes=Routes(next=("next",), stream_to=("other",), route_fn=route))
     s.submit(payload())
     s.make(Result(key(), "data"))
-    assert failures(s) == ["STAGE_FAILED"]
+    assert s.failures == ["STAGE_FAILED"]
     assert s.sent(NEXT) == s.sent(endpoint("other")) == []
 
 
 def test_what_can_never_be_sent_fails_the_request_even_after_it_finished() -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload())
     s.make(Result(key(), "data"))
     s.happen(Unsendable(key(), FrameTooLarge("too large")))
-    assert failures(s) == ["FRAME_TOO_LARGE"]
+    assert s.failures == ["FRAME_TOO_LARGE"]
 
 
 def test_the_scheduler_hears_of_the_first_stall_and_the_last_resume() -> None:
-    s = stage()
+    s = middle_stage()
     s.submit(payload())
     other = endpoint("other")
     for peer, stalled in ((NEXT, True), (other, True), (NEXT, False), (other, False)):
         s.happen(StallChanged(peer, key(), stalled))
     assert s.scheduled[1:] == [Stall(key()), Resume(key())]
-
-
-def test_an_abort_is_acknowledged_when_the_scheduler_is_free() -> None:
-    s = stage()
-    receipt = s.submit(payload())
-    s.make(rows("a"))
-    s.happen(AbortAsked(key(), "left"))
-    assert receipt.returned == [key()]
-    assert s.scheduled[-1] == AbortRequest(key(), "left")
-    assert s.asked(AbortPeer) == [AbortPeer(NEXT, key(), "left")]
-    assert s.asked(Acknowledge) == []
-    s.make(rows("a"))
-    s.make(Aborted(key()))
-    assert s.asked(Acknowledge) == [Acknowledge(key())]
-    assert len([m for m in s.sent(NEXT) if isinstance(m, StepFrame)]) == 1
-    assert s.state.in_flight == 0
-
-
-def test_a_result_that_crosses_an_abort_is_dropped_and_acknowledges_it() -> None:
-    s = stage()
-    s.submit(payload())
-    s.happen(AbortAsked(key(), "left"))
-    s.make(Result(key(), "data"))
-    assert s.sent(NEXT) == []
-    assert s.asked(Acknowledge) == [Acknowledge(key())]
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_an_abort_of_an_unknown_request_is_acknowledged_and_keeps_it_out(times: int) -> None:
-    s = stage()
-    for _ in range(times):
-        s.happen(AbortAsked(key(), "left"))
-    assert s.asked(Acknowledge) == [Acknowledge(key())] * times
-    assert s.deliver(payload(source="up")).returned == [key()]
-    assert s.scheduled == []
-
-
-def test_an_abort_on_an_edge_ends_the_request_without_telling_the_gateway() -> None:
-    s = stage()
-    s.submit(payload())
-    s.deliver(Abort(key(), "upstream failed"))
-    assert s.scheduled[-1] == AbortRequest(key(), "upstream failed")
-    assert s.sent(GATEWAY_PEER) == []
-    s.make(Aborted(key()))
-    assert s.asked(Acknowledge) == []
-
-
-def test_a_failure_reaches_the_gateway_and_the_peers() -> None:
-    s = stage()
-    s.submit(payload())
-    s.make(rows("a"))
-    s.make(RequestError(key(), InvalidRequest("bad")))
-    assert failures(s) == ["INVALID_REQUEST"]
-    assert s.asked(AbortPeer) == [AbortPeer(NEXT, key(), "bad")]
-    assert s.state.in_flight == 0
-
-
-def test_a_lost_instance_fails_the_requests_bound_to_it() -> None:
-    s = stage()
-    s.submit(payload("a"))
-    s.submit(replace(payload("b"), bindings={"next": endpoint("next", 2)}))
-    s.happen(PeerLost(NEXT, InstanceLost("gone")))
-    (failed,) = s.sent(GATEWAY_PEER)
-    assert isinstance(failed, Failed)
-    assert failed.key == key("a")
-    assert failed.error.retryable
-
-
-def test_requests_of_a_lost_gateway_end_without_a_word_to_it() -> None:
-    s = stage()
-    s.submit(payload())
-    s.happen(GatewayLost(GATEWAY))
-    assert s.scheduled[-1] == AbortRequest(key(), "the gateway is gone")
-    assert s.sent(GATEWAY_PEER) == []
-
-
-def test_a_request_fails_at_its_deadline_wherever_it_is() -> None:
-    s = stage()
-    s.submit(payload(deadline=5.0))
-    assert s.state.next_due() == 5.0
-    s.now = 4.9
-    s.happen(TimePassed())
-    assert failures(s) == []
-    s.now = 5.0
-    s.happen(TimePassed())
-    assert failures(s) == ["DEADLINE_EXCEEDED"]
-    assert isinstance(s.scheduled[-1], AbortRequest)
-    assert s.state.next_due() is None
-
-
-def test_a_silent_upstream_times_out_from_its_last_word() -> None:
-    s = stage(input_timeout_seconds=10.0)
-    s.submit(payload())
-    s.now = 8.0
-    s.deliver(frame("up", ("a", 0)))
-    s.now = 12.0
-    s.happen(TimePassed())
-    assert failures(s) == []
-    assert s.state.next_due() == 18.0
-    s.now = 18.0
-    s.happen(TimePassed())
-    assert failures(s) == ["STAGE_INPUT_TIMEOUT"]
-
-
-def test_a_long_computation_is_no_silent_upstream() -> None:
-    s = stage(input_timeout_seconds=10.0)
-    s.submit(payload())
-    s.deliver(frame("up", ("a", 0)))
-    s.deliver(StreamDone(key(), "up", 1))
-    for s.now in (11.0, 25.0, 100.0):
-        s.happen(TimePassed())
-    assert failures(s) == []
-    assert s.state.in_flight == 1
-
-
-def test_draining_refuses_new_requests_and_finishes_bound_ones() -> None:
-    s = stage()
-    s.submit(payload("a"))
-    s.happen(DrainStarted())
-    s.submit(payload("b"))
-    s.deliver(payload("c", source="up"))
-    s.make(Result(key("a"), "data"))
-    assert failures(s) == ["DRAINING"]
-    s.happen(DrainExpired())
-    assert failures(s) == ["DRAINING", "DRAINING"]
