@@ -40,10 +40,9 @@ from omni_runtime.stage_events import (
 from omni_runtime.stage_state import StageState
 from omni_runtime.stage_wiring import load_hook, wire_stage
 from omni_wire.edge import Release
-from omni_wire.encoder import keys_of
 from omni_wire.errors import InstanceLost
 from omni_wire.identity import Endpoint, RequestKey, stage_of
-from omni_wire.messages import Abort, Completed, Failed, OutputFrame, RequestView
+from omni_wire.messages import Abort, Completed, Failed, OutputFrame, RequestView, keys_of
 from tests.support.stage_calls import Call, CallBook
 
 CREDIT_ROWS = 2
