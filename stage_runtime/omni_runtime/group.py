@@ -193,7 +193,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             asyncio.run(run_group(options, planned))
     except OmniError as error:
-        print(error, file=sys.stderr)
+        if error.__cause__ is None:
+            print(error, file=sys.stderr)
+        else:
+            logger.error("the group could not start", error)
         return 1
     except ExceptionGroup as failures:
         logger.error("the group failed", failures)
