@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -133,11 +134,16 @@ def counters(stage: StageProcess) -> PoolCounters:
 
 def wait_until_free(stage: StageProcess, start: PoolCounters) -> PoolCounters:
     """Return the counters once the loop has gone idle; it may be a pass behind its last word."""
-    for _ in range(200):
-        now = counters(stage)
-        if now == start:
-            return now
+    deadline = time.monotonic() + 30
+    while (now := counters(stage)) != start and time.monotonic() < deadline:
+        pass
     return now
+
+
+def occupied_rows(stage: StageProcess) -> int:
+    """Return how many requests have begun; a held one counts as running between two steps."""
+    now = counters(stage)
+    return now.running + now.held
 
 
 def _counters(scheduler: Any) -> PoolCounters:

@@ -71,6 +71,11 @@ class CheckpointFolder:
                 for name in names:
                     yield name.removeprefix(prefix), content.get_tensor(name)
 
+    def weight_files(self, *prefixes: str) -> tuple[str, ...]:
+        """Return the names of the files that hold tensors under any of the prefixes."""
+        files = {file for name, file in self._files().items() if name.startswith(prefixes)}
+        return tuple(sorted(files))
+
     def load(self, module: M, prefix: str, device: torch.device, dtype: torch.dtype) -> M:
         """Give a module built on the meta device its weights; return it, ready for inference.
 

@@ -234,7 +234,10 @@ def create_thinker(
         request_build_max_pending: requests that may wait to be built.
     """
     from omni_models.qwen3_omni.thinker.stage import ThinkerSettings, build_thinker
+    from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
 
+    # Requests are built in the engine's own loop, so none is ever pending.
+    gathers = prefill_coalesce_requests > 1 and not prefill_coalesce_requires_pending_builds
     return build_thinker(
         ThinkerSettings(
             model_path=model_path,
@@ -249,6 +252,13 @@ def create_thinker(
             max_seq_len=max_seq_len,
             encoder_mem_reserve=encoder_mem_reserve,
             overlapped=enable_async_decode,
+            gathering=PrefillGathering(
+                requests=prefill_coalesce_requests,
+                wait_seconds=prefill_coalesce_wait_ms / 1000,
+                when_idle=prefill_coalesce_when_idle,
+            )
+            if gathers
+            else None,
         )
     )
 

@@ -13,9 +13,11 @@ from omni_config.errors import OmniError
 from omni_runtime.sglang_bridge.arguments import server_arguments
 from omni_runtime.sglang_bridge.kv_budget import KvBudget
 from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
+from omni_runtime.sglang_bridge.weight_glob import covering_glob
 
 if TYPE_CHECKING:
     from omni_runtime.sglang_bridge.hosted_scheduler import Host, HostedScheduler
+    from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
     from omni_runtime.sglang_bridge.row_sampler import LogitsEditor
     from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
@@ -35,6 +37,8 @@ class EnginePlan:
         model_path: folder or hub id of the checkpoint.
         models: package with a module `config`, which registers the parser, and `model`.
         config_parser: name of that parser.
+        weight_files: files of the checkpoint that hold weights of the stage; of the others as few
+            as possible are read.
         gpu_id: device, None for the CPU.
         overrides: `engine.*` as written; they win over everything the bridge sets.
         defaults: what the stage needs where nobody wrote anything.
@@ -42,6 +46,7 @@ class EnginePlan:
         tokenizer: checks stop texts; None where no request can have any.
         budget: what the KV pool may take.
         editor: the model's own change of logits.
+        gathering: when prefills wait for company.
         tp_rank, tp_size, nccl_port: the ranks, from the launcher.
     """
 
@@ -49,6 +54,7 @@ class EnginePlan:
     model_path: str
     models: str
     config_parser: str
+    weight_files: tuple[str, ...]
     gpu_id: int | None
     overrides: Mapping[str, object]
     defaults: Mapping[str, object]
@@ -56,6 +62,7 @@ class EnginePlan:
     tokenizer: StopTexts | None = None
     budget: KvBudget | None = None
     editor: LogitsEditor | None = None
+    gathering: PrefillGathering | None = None
     tp_rank: int = 0
     tp_size: int = 1
     nccl_port: int | None = None
@@ -83,6 +90,10 @@ def start_engine(plan: EnginePlan, host: Host) -> HostedScheduler:
 
     check_seams()
     importlib.import_module(f"{plan.models}.config")
+    model = importlib.import_module(f"{plan.models}.model").EntryClass
+    # SGLang's own hook; without it every process would read the whole checkpoint.
+    pattern = covering_glob(plan.weight_files)
+    model.allow_patterns_overrides = None if pattern is None else [pattern]
     return _construct(plan, host)
 
 
@@ -116,4 +127,5 @@ def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
         tokenizer=plan.tokenizer,
         budget=plan.budget,
         editor=plan.editor,
+        gathering=plan.gathering,
     )

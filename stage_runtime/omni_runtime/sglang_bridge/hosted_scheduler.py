@@ -8,8 +8,7 @@ host sees each step between its forward pass and its results, and a loop without
 
 from __future__ import annotations
 
-import copy
-import itertools
+import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -21,11 +20,13 @@ from sglang.srt.server_args import PortArgs, ServerArgs
 from sglang.utils import TypeBasedDispatcher
 from torch import nn
 
+from omni_runtime.sglang_bridge.batch_rows import batch_rows, split_rows
 from omni_runtime.sglang_bridge.channels import HostStreamer, host_receiver, no_channels
 from omni_runtime.sglang_bridge.generation import Cancel, Gate, Stop, Submit
 from omni_runtime.sglang_bridge.kv_budget import KvBudget, kv_budget
+from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
 from omni_runtime.sglang_bridge.request import generate_request
-from omni_runtime.sglang_bridge.row_sampler import BatchRow, LogitsEditor, RowSampler
+from omni_runtime.sglang_bridge.row_sampler import LogitsEditor, RowSampler
 from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
 # A loop that is neither idle nor able to run looks again after this long.
@@ -81,6 +82,7 @@ class HostedScheduler(Scheduler):
         tokenizer: checks stop texts; None where no request can have any.
         budget: what the KV pool may take; None leaves it to SGLang's arguments.
         editor: the model's own change of logits.
+        gathering: when prefills wait for company; None where they never do.
     """
 
     request_receiver: SchedulerRequestReceiver
@@ -98,12 +100,14 @@ class HostedScheduler(Scheduler):
         tokenizer: StopTexts | None = None,
         budget: KvBudget | None = None,
         editor: LogitsEditor | None = None,
+        gathering: PrefillGathering | None = None,
     ) -> None:
         self.host = host
         self.held: ScheduleBatch | None = None
         self.closed_rows: set[str] = set()
         self._model_stops, self._stop_tokenizer = model_stops, tokenizer
-        self._budget, self._editor = budget, editor
+        self._budget, self._editor, self._gathering = budget, editor, gathering
+        self._arrived: dict[str, float] = {}
         super().__init__(server_args, port_args)
 
     # Construction
@@ -170,6 +174,7 @@ class HostedScheduler(Scheduler):
             stops,
             generation.prompt_ids,
         )
+        self._arrived[submit.request_id] = time.monotonic()
         request = generate_request(submit, self._model_stops, self._stop_tokenizer)
         self.handle_generate_request(request)
 
@@ -182,6 +187,7 @@ class HostedScheduler(Scheduler):
     def _forget(self, request_id: str) -> None:
         self.row_sampler.close(request_id)
         self.closed_rows.discard(request_id)
+        self._arrived.pop(request_id, None)
 
     def _streamed(self, reqs: Sequence[Req]) -> None:
         for req in reqs:
@@ -216,7 +222,7 @@ class HostedScheduler(Scheduler):
     def update_running_batch(self, batch: ScheduleBatch) -> ScheduleBatch | None:
         waiting = [index for index, req in enumerate(batch.reqs) if not self.may_run(req)]
         if waiting:
-            held = self.held = _split(batch, waiting)
+            held = self.held = split_rows(batch, waiting)
             if batch.is_empty():
                 return None
             self._make_room(batch, held)
@@ -225,12 +231,22 @@ class HostedScheduler(Scheduler):
     def get_new_batch_prefill(self, running_batch: ScheduleBatch) -> NextBatchPlan:
         # A retracted row is in the queue again and may lack the input of its last position.
         parked = [req for req in self.waiting_queue if not self.may_run(req)]
+        if self._gathers(running_batch):
+            return NextBatchPlan(batch_to_run=None, running_batch=running_batch)
         if not parked:
             return super().get_new_batch_prefill(running_batch)
         self.waiting_queue = [req for req in self.waiting_queue if req not in parked]
         plan = super().get_new_batch_prefill(running_batch)
         self.waiting_queue = parked + self.waiting_queue
         return plan
+
+    def _gathers(self, running_batch: ScheduleBatch) -> bool:
+        if self._gathering is None or not self.waiting_queue or self.chunked_req is not None:
+            return False
+        oldest = min(self._arrived[req.rid] for req in self.waiting_queue)
+        waited = time.monotonic() - oldest
+        decoding = not running_batch.is_empty()
+        return self._gathering.waits(len(self.waiting_queue), waited, decoding)
 
     def _make_room(self, batch: ScheduleBatch, held: ScheduleBatch) -> None:
         """Let held rows give up their memory before running ones do: they cannot use it now."""
@@ -249,7 +265,7 @@ class HostedScheduler(Scheduler):
         self, batch: ScheduleBatch, pp_proxy_tensors: object = None
     ) -> GenerationBatchResult:
         self.host.launching(batch)
-        self.row_sampler.begin(batch, _batch_rows(batch))
+        self.row_sampler.begin(batch, batch_rows(batch))
         result = super().run_batch(batch, pp_proxy_tensors)
         self.host.launched(batch, result)
         return result
@@ -270,28 +286,3 @@ class HostedScheduler(Scheduler):
             return
         stuck = self.chunked_req is not None or any(map(self.may_run, self.waiting_queue))
         self.host.wait(RETRY_SECONDS if stuck else None)
-
-
-def _split(batch: ScheduleBatch, indices: list[int]) -> ScheduleBatch:
-    """Take rows out of a batch and return them as a batch of their own."""
-    taken = set(indices)
-    rest = [index for index in range(len(batch.reqs)) if index not in taken]
-    held = copy.copy(batch)
-    # Filtering rewrites fields of both, so they may not share the object that holds them.
-    held.sampling_info = copy.copy(batch.sampling_info)
-    held.filter_batch(keep_indices=indices)
-    batch.filter_batch(keep_indices=rest)
-    return held
-
-
-def _batch_rows(batch: ScheduleBatch) -> list[BatchRow]:
-    if batch.forward_mode.is_extend():
-        last = list(itertools.accumulate(batch.extend_lens))
-        lengths = [req.extend_end for req in batch.reqs]
-    else:
-        last = list(range(1, len(batch.reqs) + 1))
-        lengths = batch.seq_lens_cpu.tolist()
-    return [
-        BatchRow(req.rid, len(req.origin_input_ids), req.output_ids, length, end - 1)
-        for req, length, end in zip(batch.reqs, lengths, last, strict=True)
-    ]

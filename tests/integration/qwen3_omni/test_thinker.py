@@ -28,6 +28,7 @@ from tests.support.oracle import PROMPTS
 from tests.support.speech_stages import (
     counters,
     media_rows_of,
+    occupied_rows,
     renamed,
     result_of,
     start_thinker,
@@ -184,7 +185,7 @@ def test_a_stalled_row_waits_alone(thinker: StageProcess, cases: Cases) -> None:
     quick_steps = sorted(set(steps_of(seen, quick.key)))
     assert not set(steps_of(seen, slow.key)) & set(quick_steps[1:])
     assert quick_steps == list(range(quick_steps[0], quick_steps[0] + 24))
-    assert counters(thinker).held == 1
+    assert occupied_rows(thinker) == 1
     thinker.put(Resume(slow.key))
     seen += thinker.until_ended([slow.key])
     told = tokens_of(seen, slow.key, "decode")

@@ -86,6 +86,7 @@ def _plan(
         model_path=str(folder.path),
         models=MODELS,
         config_parser=PARSER,
+        weight_files=folder.weight_files("talker."),
         gpu_id=settings.gpu_id,
         overrides=settings.overrides,
         defaults=defaults,

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
+from omni_models.qwen3_omni.checkpoint_folder import CheckpointFolder
 from omni_models.qwen3_omni.media_blocks import MediaLayout
 from omni_models.qwen3_omni.segments import Roles
-from omni_models.qwen3_omni.snapshot import checkpoint_path
 from omni_models.qwen3_omni.thinker.media_rows import MediaRows, MediaRowStore
 from omni_models.qwen3_omni.thinker.program import ThinkerFacts, ThinkerProgram
 from omni_runtime.engine_budget import take_kv_cache_bytes
 from omni_runtime.sglang_bridge.engine import EnginePlan, start_engine
 from omni_runtime.sglang_bridge.engine_scheduler import EngineScheduler
 from omni_runtime.sglang_bridge.kv_budget import budget_of
+from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
 from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class ThinkerSettings:
     max_seq_len: int | None = None
     encoder_mem_reserve: float = 0.05
     overlapped: bool = True
+    gathering: PrefillGathering | None = None
 
 
 def build_thinker(settings: ThinkerSettings) -> EngineScheduler:
@@ -56,14 +58,14 @@ def build_thinker(settings: ThinkerSettings) -> EngineScheduler:
         NoKvHeadroom: the stage's share of its GPU leaves nothing for the KV cache.
         IncompleteCheckpoint: weights are missing.
     """
-    path = str(checkpoint_path(settings.model_path))
-    whole = AutoConfig.from_pretrained(path)
+    folder = CheckpointFolder.open(settings.model_path)
+    whole = AutoConfig.from_pretrained(folder.path)
     captures = settings.speech_enabled and settings.talker_mm_hidden == "hf"
     program = ThinkerProgram(
         facts_of(whole), settings.speech_enabled, MediaRows() if captures else None
     )
     scheduler = EngineScheduler(program)
-    hosted = start_engine(_plan(settings, path, whole, captures), scheduler)
+    hosted = start_engine(_plan(settings, folder, whole, captures), scheduler)
     scheduler.hosted = hosted
     if program.media_rows is not None:
         hosted.model.media_rows = program.media_rows
@@ -80,7 +82,7 @@ def facts_of(whole: PretrainedConfig) -> ThinkerFacts:
 
 
 def _plan(
-    settings: ThinkerSettings, path: str, whole: PretrainedConfig, captures: bool
+    settings: ThinkerSettings, folder: CheckpointFolder, whole: PretrainedConfig, captures: bool
 ) -> EnginePlan:
     defaults: dict[str, object] = {}
     if captures:
@@ -92,20 +94,23 @@ def _plan(
         defaults["context_length"] = settings.max_seq_len
     return EnginePlan(
         stage="thinker",
-        model_path=path,
+        model_path=str(folder.path),
         models=MODELS,
         config_parser=PARSER,
+        weight_files=folder.weight_files("thinker.model.", "thinker.lm_head."),
         gpu_id=settings.gpu_id,
         overrides=settings.overrides,
         defaults=defaults,
         model_stops=frozenset({whole.im_end_token_id}),
-        tokenizer=StopTexts(AutoTokenizer.from_pretrained(path)),
+        tokenizer=StopTexts(AutoTokenizer.from_pretrained(folder.path)),
         budget=budget_of(
             take_kv_cache_bytes(),
             settings.fraction,
             reserve=settings.encoder_mem_reserve,
             static_fraction_written="mem_fraction_static" in settings.overrides,
         ),
+        # Ranks must start the same prefill in the same pass, whatever their clocks say.
+        gathering=settings.gathering if settings.tp_size == 1 else None,
         tp_rank=settings.tp_rank,
         tp_size=settings.tp_size,
         nccl_port=settings.nccl_port,
