@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import grpc
+import numpy as np
+import numpy.typing as npt
 
+from omni_gateway.chat.answer import joined
 from omni_gateway.chat.audio import AudioEncoder
 from omni_gateway.chat.events import AudioDelta, Finished, TextDelta, Usage
 from omni_gateway.chat.protos import chat_request, event_protos, usage_proto
@@ -133,7 +136,7 @@ class _Gathered:
     def __init__(self, encoder: AudioEncoder) -> None:
         self._encoder = encoder
         self._texts: list[str] = []
-        self._audio: list[bytes] = []
+        self._samples: list[npt.NDArray[np.float32]] = []
         self.finished = Finished("stop", Usage())
 
     def add(self, event: object) -> None:
@@ -141,22 +144,21 @@ class _Gathered:
             case TextDelta(text=text):
                 self._texts.append(text)
             case AudioDelta(samples=samples):
-                self._audio.append(self._encoder.encode(samples))
+                self._samples.append(samples)
             case Finished():
                 self.finished = event
 
     def choice(self, index: int) -> pb.Choice:
-        encoder = self._encoder
-        data = b"".join([*self._audio, encoder.finish()]) if encoder.samples else b""
+        encoder, samples = self._encoder, joined(self._samples)
         audio = pb.Audio(
-            data=data,
+            data=encoder.whole(samples) if len(samples) else b"",
             format=pb.AudioFormat(encoding=encoder.encoding, sample_rate=encoder.sample_rate),
             channels=1,
-            samples=encoder.samples,
+            samples=len(samples),
         )
         return pb.Choice(
             index=index,
             text="".join(self._texts),
             finish_reason=self.finished.reason,
-            audio=audio if encoder.samples else None,
+            audio=audio if len(samples) else None,
         )

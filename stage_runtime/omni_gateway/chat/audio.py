@@ -77,6 +77,14 @@ class AudioEncoder:
         header = wav_header(self.sample_rate) if self.encoding == "wav" and first else b""
         return header + pcm16(samples)
 
+    def whole(self, samples: Samples) -> bytes:
+        """Return complete speech instead of pieces: files know their length."""
+        if self._file is not None:
+            return self._file.whole(samples)
+        if self.encoding == "wav":
+            return wav_header(self.sample_rate, len(samples)) + pcm16(samples)
+        return self.encode(samples)
+
     def finish(self) -> bytes:
         """Return the bytes that end the stream; a wav without any sample is still a wav."""
         if self._file is not None:
@@ -103,11 +111,6 @@ def wav_header(sample_rate: int, samples: int | None = None) -> bytes:
     )
 
 
-def whole_wav(samples: Samples, sample_rate: int) -> bytes:
-    """Return a complete 16-bit wav file of one channel."""
-    return wav_header(sample_rate, len(samples)) + pcm16(samples)
-
-
 class _SoundFile:
     """A file format written by libsndfile into memory, drained as it grows."""
 
@@ -122,6 +125,11 @@ class _SoundFile:
     def write(self, samples: Samples) -> bytes:
         self._writer.write(samples)
         return self._drain()
+
+    def whole(self, samples: Samples) -> bytes:
+        self._writer.write(samples)
+        self._close()
+        return self._buffer.getvalue()
 
     def close(self) -> bytes:
         self._close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from omni_gateway.request_view import OUTPUT_MODALITIES, TRACE_CONTEXT
+from omni_gateway.request_view import OUTPUT_MODALITIES, TIMELINE, TRACE_CONTEXT
 from omni_wire.errors import InvalidRequest
 from omni_wire.messages import RequestView, Tree
 
@@ -36,7 +36,7 @@ class ChatRequest:
 
     def view(self, trace_context: Mapping[str, str]) -> RequestView:
         """Return the request as stages see it."""
-        metadata: dict[str, Tree] = {}
+        metadata: dict[str, Tree] = {TIMELINE: {}}
         if self.modalities:
             metadata[OUTPUT_MODALITIES] = list(self.modalities)
         if self.labels:

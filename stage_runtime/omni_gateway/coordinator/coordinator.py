@@ -41,6 +41,7 @@ from omni_gateway.coordinator.records import RequestRecord
 from omni_gateway.coordinator.request_ids import checked_id
 from omni_gateway.coordinator.state import CoordinatorState
 from omni_gateway.coordinator.streams import Output
+from omni_gateway.coordinator.timelines import TimelineStore
 from omni_gateway.coordinator.topology import PipelineTopology
 from omni_gateway.metrics import GatewayMetrics
 from omni_runtime.logging import EventLogger
@@ -59,6 +60,7 @@ class Coordinator:
     Attributes:
         state: what it knows; for reading only.
         metrics: counters that it keeps.
+        timelines: what became of the latest requests.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Coordinator:
         )
         self.metrics = metrics or GatewayMetrics()
         self.metrics.watch(self.state)
+        self.timelines = TimelineStore()
         self._links: dict[int, ReplicaLink] = {}
         self._handles: dict[str, RequestHandle] = {}
         self._aborts: dict[str, asyncio.Event] = {}
@@ -127,6 +130,7 @@ class Coordinator:
         assert record is not None, "an admitted request is in the table"
         handle = self._handles[name] = RequestHandle(self, record)
         self.metrics.counts.submitted += 1
+        self.timelines.begin(name)
         self._idle.clear()
         self._run(steps, now)
         if record.error is not None:
@@ -158,6 +162,11 @@ class Coordinator:
             left = self.state.requests.admission.in_flight
             logger.warning("drain timed out", aborted=left, seconds=seconds)
             self.stop(Draining(f"not finished within {seconds:g} s of draining"))
+
+    async def idle(self) -> None:
+        """Wait until nobody holds a request here."""
+        if len(self.state.requests):
+            await self._idle.wait()
 
     def stop(self, error: ServiceError) -> None:
         """Fail everything in flight and refuse everything new."""
@@ -253,6 +262,14 @@ class Coordinator:
 
     def _finished(self, step: Finished) -> None:
         self.metrics.finished(step.phase, step.reason, step.seconds)
+        record = self.state.requests.get(step.key.request_id)
+        self.timelines.end(
+            step.key.request_id,
+            step.phase,
+            step.seconds,
+            reason=step.reason,
+            results=None if record is None else record.results,
+        )
         logger.info(
             "request finished",
             step.key,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -18,6 +17,8 @@ from omni_gateway.http_api.context import HttpContext
 from omni_gateway.http_api.errors import CLIENT_CLOSED_REQUEST, STATUSES, error_response
 from omni_gateway.http_api.limits import BodyLimits, HttpLimits
 from omni_gateway.http_api.openapi import describe
+from omni_gateway.http_api.page_files import PageFiles
+from omni_gateway.http_api.request_routes import request_routes
 from omni_gateway.http_api.speech_routes import SpeechRequest, speech_routes
 from omni_gateway.http_api.status_routes import status_routes
 from omni_gateway.http_api.transcription_routes import TranscriptionRequest, transcription_routes
@@ -40,11 +41,17 @@ def http_app(context: HttpContext, limits: HttpLimits, page: Path = PAGE) -> Fas
         description="OpenAI's API over a pipeline that sees, hears and speaks.",
         redoc_url=None,
     )
-    for routes in (chat_routes, speech_routes, transcription_routes, status_routes):
+    for routes in (
+        chat_routes,
+        speech_routes,
+        transcription_routes,
+        status_routes,
+        request_routes,
+    ):
         app.include_router(routes(context))
     describe(app, MODELS)
     if page.is_dir():
-        app.mount("/", StaticFiles(directory=page, html=True), name="page")
+        app.mount("/", PageFiles(directory=page, html=True), name="page")
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from omni_gateway.chat.answer import joined
 from omni_gateway.chat.answers import ChoiceEvent
-from omni_gateway.chat.audio import AudioEncoder, whole_wav
+from omni_gateway.chat.audio import AudioEncoder
 from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, TextDelta, Usage
 
 Json: TypeAlias = dict[str, Any]
@@ -162,20 +163,12 @@ class _WholeAnswer:
         if self._encoder is not None:
             message["audio"] = {
                 "id": self._frame.audio_id(index),
-                "data": _base64(encoded(self._samples, self._encoder)),
+                "data": _base64(self._encoder.whole(joined(self._samples))),
                 "transcript": text,
                 "expires_at": self._frame.created,
             }
         reason = self.finished.reason
         return {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
-
-
-def encoded(pieces: list[npt.NDArray[np.float32]], encoder: AudioEncoder) -> bytes:
-    """Return whole speech; a wav file knows its length."""
-    samples = np.concatenate(pieces) if pieces else np.empty(0, np.float32)
-    if encoder.encoding == "wav":
-        return whole_wav(samples, encoder.sample_rate)
-    return encoder.encode(samples) + encoder.finish()
 
 
 def usage_json(usage: Usage) -> Json:

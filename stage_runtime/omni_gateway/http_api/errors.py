@@ -36,6 +36,8 @@ _TYPES: Mapping[int, str] = {
     403: "permission_error",
     429: "rate_limit_error",
 }
+_PARAMS: Mapping[str, str] = {"speaker": "voice", "talker_max_tokens": "talker_max_new_tokens"}
+"""Names that stages have for fields of the HTTP API."""
 _RETRY_AFTER = "1"
 _SHOWN_PROBLEMS = 5
 
@@ -49,10 +51,11 @@ def error_body(info: ErrorInfo) -> dict[str, Any]:
     """Return the body of an error; beside OpenAI's fields it says whether to try again."""
     status = status_of(info)
     kind = "server_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
+    field = info.details.get("field")
     error: dict[str, Any] = {
         "message": info.message,
         "type": kind,
-        "param": info.details.get("field"),
+        "param": _PARAMS.get(field, field) if field else None,
         "code": info.reason.lower(),
         "retryable": info.retryable,
     }
