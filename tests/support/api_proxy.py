@@ -73,12 +73,14 @@ class ApiProxy:
     Attributes:
         url: where to come in.
         requests: everything that came in.
+        statuses: every status that the server answered with.
         fate: decides what happens to each request.
         user: name to impersonate, with the groups of service accounts; empty for an administrator.
     """
 
     url: str
     requests: list[Request] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
     fate: Fate = lambda _: None
     user: str = ""
     _watches: set[asyncio.Task[None]] = field(default_factory=set)
@@ -135,6 +137,7 @@ async def _pass(
     async with session.request(
         incoming.method, incoming.rel_url, headers=headers, data=await incoming.read() or None
     ) as answer:
+        proxy.statuses.append(answer.status)
         if fault is not None:
             await answer.read()
             return _refuse(incoming, fault)

@@ -30,7 +30,7 @@ from omni_operator.controller.lease import LeaseOptions
 from omni_operator.controller.operator import Operator
 from omni_operator.controller.options import Options
 from omni_operator.controller.queue import Backoff
-from omni_operator.controller.resources import OWNED, PIPELINES, PODS, Resource
+from omni_operator.controller.resources import OWNED, PIPELINES, PODS, Resource, resource_of
 from omni_operator.names import API_VERSION, KIND, LABEL_PIPELINE
 from omni_operator.render.manifest import Manifest
 from omni_operator.render.view import Release
@@ -92,6 +92,22 @@ class Site:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def stop_operator(self, operator: Operator) -> None:
+        """End one operator, as SIGTERM would."""
+        task = next(task for known, task in self.operators if known is operator)
+        self.operators = [one for one in self.operators if one[0] is not operator]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def post(self, path: str, manifest: Manifest) -> Manifest:
+        """Create an object of any kind."""
+        return await self.client.request("POST", path, manifest)
+
+    async def remove(self, manifest: Manifest) -> None:
+        """Delete an object of any kind that the operator owns."""
+        path = resource_of(manifest).path(self.namespace, manifest["metadata"]["name"])
+        await self.client.request("DELETE", path)
+
     async def create(self, manifest: Manifest) -> Manifest:
         """Create an OmniPipeline."""
         return await self.client.request("POST", PIPELINES.path(self.namespace), manifest)
@@ -104,6 +120,15 @@ class Site:
     async def delete(self, name: str) -> None:
         """Delete an OmniPipeline."""
         await self.client.request("DELETE", PIPELINES.path(self.namespace, name))
+
+    async def delete_and_wait(self, name: str) -> None:
+        """Delete an OmniPipeline and return when everything of it is gone."""
+        await self.delete(name)
+
+        async def gone() -> bool:
+            return not await self.owned(name) and not await self.pods(name)
+
+        await eventually(gone)
 
     async def pipeline(self, name: str) -> Manifest:
         """Return an OmniPipeline as it is now."""
@@ -263,6 +288,7 @@ def _options(namespace: str, kubeconfig: Path) -> Options:
         kubeconfig=kubeconfig,
         backoff=Backoff(first=0.05, limit=1.0),
         profile_seconds=0.5,
+        identity="operator",
         health_port=0,
         metrics_port=0,
     )

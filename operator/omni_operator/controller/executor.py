@@ -55,6 +55,8 @@ class Executor:
             case Annotate(uid=uid, annotations=annotations):
                 body: Manifest = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
                 await self._patch_pod(namespace, action.pod, body, "", indexes)
+            case StartDrain(ip="") | CancelDrain(ip=""):
+                pass  # a pod without an address was never told anything
             case StartDrain():
                 await self._traffic.post(action.ip, action.ports, "/drain")
                 logger.info("drain", namespace=namespace, pod=action.pod, reason=action.reason)

@@ -234,6 +234,8 @@ class Indexes:
         async def notice(body: kopf.Body, type: str | None, **_: object) -> None:
             if type == "DELETED":
                 self._forget(body["metadata"]["uid"])
+                # An answer to a write of ours may have brought it back since.
+                self.indexers[kind.id].discard(self.indexers.make_key(body))
             key = kind.key(body)
             if key is not None:
                 self._on_change(key, kind.resource)
