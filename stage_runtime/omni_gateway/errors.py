@@ -28,6 +28,13 @@ class UnknownModel(ServiceError):
     status = "NOT_FOUND"
 
 
+class UnknownRequest(ServiceError):
+    """The gateway never had the request, or has forgotten it."""
+
+    reason = "REQUEST_NOT_FOUND"
+    status = "NOT_FOUND"
+
+
 class Unauthenticated(ServiceError):
     """The call carries no API key that is accepted here."""
 

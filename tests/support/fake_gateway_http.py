@@ -16,21 +16,15 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from fastapi.staticfiles import StaticFiles
 
-import omni_gateway
+from omni_gateway.http_api.app import PAGE
+from omni_gateway.http_api.page_files import PageFiles
 
-PAGE = Path(omni_gateway.__file__).parent / "page"
-CONTENT_POLICY = (
-    "default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob: data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 RATE = 24_000
 WORD_SAMPLES = 4_800
 
@@ -79,8 +73,7 @@ class FakeGateway:
         app.add_api_route("/v1/pipeline", self._pipeline)
         app.add_api_route("/v1/requests/{request_id}", self._timeline)
         app.add_api_route("/v1/chat/completions", self._chat, methods=["POST"])
-        app.mount("/", StaticFiles(directory=PAGE, html=True))
-        app.middleware("http")(_with_policy)
+        app.mount("/", PageFiles(directory=PAGE, html=True))
         return app
 
     async def _pipeline(self, request: Request) -> Response:
@@ -99,7 +92,7 @@ class FakeGateway:
     async def _timeline(self, request_id: str) -> Response:
         names = ("stage", "opened", "first_output", "finished")
         stages = [{**dict(zip(names, span, strict=True)), "instance": span[0]} for span in _SPANS]
-        body = {"request_id": request_id, "status": "finished", "seconds": 1.99, "stages": stages}
+        body = {"request_id": request_id, "status": "completed", "seconds": 1.99, "stages": stages}
         return JSONResponse(body)
 
     async def _chat(self, request: Request) -> Response:
@@ -112,7 +105,10 @@ class FakeGateway:
             headers = {"retry-after": "1"}
             return _refusal(429, "32 requests are in flight", "QUEUE_FULL", headers)
         speaks = "audio" in body["modalities"]
-        return StreamingResponse(self._answer(text, speaks), media_type="text/event-stream")
+        answer = self._answer(text, speaks)
+        return StreamingResponse(
+            answer, headers={"x-request-id": "request-1"}, media_type="text/event-stream"
+        )
 
     async def _answer(self, text: str, speaks: bool) -> AsyncIterator[str]:
         try:
@@ -131,7 +127,7 @@ class FakeGateway:
             self.left.set()
             raise
         yield _event({**_chunk({}), "choices": [{"delta": {}, "finish_reason": "stop"}]})
-        yield _event({"id": "request-1", "choices": [], "usage": {"completion_tokens": 4}})
+        yield _event({"id": "chatcmpl-1", "choices": [], "usage": {"completion_tokens": 4}})
         yield "data: [DONE]\n\n"
 
 
@@ -174,15 +170,9 @@ def fake_gateway() -> Iterator[FakeGateway]:
             thread.join()
 
 
-async def _with_policy(request: Request, call_next: Any) -> Response:
-    response: Response = await call_next(request)
-    response.headers["content-security-policy"] = CONTENT_POLICY
-    return response
-
-
 def _chunk(delta: dict[str, Any]) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    return {"id": "request-1", "object": "chat.completion.chunk", "choices": [choice]}
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice]}
 
 
 def _event(data: dict[str, Any]) -> str:

@@ -29,20 +29,14 @@ export class Api {
     return (await this.#fetch(`v1/requests/${encodeURIComponent(requestId)}`)).json();
   }
 
-  /** Yield the chunks of a streamed chat completion, as OpenAI's API defines them. */
-  async *chat(body, signal) {
+  /** Begin a streamed chat completion; its chunks are those of OpenAI's API. */
+  async chat(body, signal) {
     const response = await this.#fetch("v1/chat/completions", {
       method: "POST",
       body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
       signal,
     });
-    for await (const data of eventData(response.body)) {
-      if (data === "[DONE]") return;
-      const chunk = JSON.parse(data);
-      if (chunk.error) throw errorOf(chunk.error, {});
-      yield chunk;
-    }
-    throw new ApiError("The connection ended before the answer was complete.");
+    return { requestId: response.headers.get("x-request-id") ?? "", chunks: chunksOf(response) };
   }
 
   async #fetch(path, options = {}) {
@@ -58,6 +52,16 @@ export class Api {
     if (response.ok) return response;
     throw await refusal(response);
   }
+}
+
+async function* chunksOf(response) {
+  for await (const data of eventData(response.body)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw errorOf(chunk.error, {});
+    yield chunk;
+  }
+  throw new ApiError("The connection ended before the answer was complete.");
 }
 
 async function refusal(response) {

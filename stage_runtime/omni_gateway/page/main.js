@@ -53,10 +53,9 @@ async function answer() {
 }
 
 async function stream(shown, signal) {
-  let requestId = "";
+  const { requestId, chunks } = await api.chat(requestBody(), signal);
   let reason = "stop";
-  for await (const chunk of api.chat(requestBody(), signal)) {
-    requestId = chunk.id;
+  for await (const chunk of chunks) {
     const choice = chunk.choices?.[0];
     shown.addText(choice?.delta?.content ?? choice?.delta?.audio?.transcript);
     shown.addSpeech(choice?.delta?.audio?.data);
@@ -72,11 +71,11 @@ function requestBody() {
   const messages = instructions
     ? [{ role: "system", content: instructions }, ...conversation.history]
     : conversation.history;
-  const model = byId("state-model").textContent;
-  const body = { ...(model && { model }), messages, modalities: ["text"] };
+  const body = { model: byId("state-model").textContent, messages, modalities: ["text"] };
   if (!byId("speech").checked) return body;
   const voice = settings.get("voice");
-  return { ...body, modalities: ["text", "audio"], audio: { format: "pcm16", ...(voice && { voice }) } };
+  // Without `audio`, the model's own voice speaks, as pcm16 in a stream.
+  return { ...body, modalities: ["text", "audio"], ...(voice && { audio: { voice, format: "pcm16" } }) };
 }
 
 function fail(shown, error) {

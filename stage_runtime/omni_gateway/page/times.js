@@ -6,7 +6,7 @@ import { draw, make } from "./elements.js";
 /** Show when each stage worked on a request; `audible` names the stages that make sound. */
 export function showTimes(timeline, audible, place) {
   if (!timeline.stages.length) {
-    const why = timeline.status === "finished" ? "Its stages told no times." : "It has not finished.";
+    const why = timeline.status === "completed" ? "Its stages told no times." : "It has not finished.";
     place.replaceChildren(make("p", { class: "faint" }, why));
     return;
   }

@@ -10,23 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
+from omni_gateway.coordinator.records import Phase
 from omni_runtime.timeline import TIMELINE
-from omni_wire.errors import ServiceError
 from omni_wire.messages import Tree
 
 KEPT_REQUESTS = 256
 """Requests that are remembered, unfinished ones included."""
-
-
-class Status(StrEnum):
-    """How far a request is."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +53,26 @@ class RequestTimeline:
 
     Attributes:
         admitted: in Unix seconds.
+        reason: stable reason of a failure; empty otherwise.
         seconds: from admission to the end; None while it runs.
-        error: reason and message of a failure; empty otherwise.
-        stages: by when they were opened; empty until the request has finished.
+        stages: by when they were opened; empty until the request has completed.
     """
 
     request_id: str
-    model: str
     admitted: float
-    status: Status = Status.RUNNING
+    phase: Phase = Phase.RUNNING
+    reason: str = ""
     seconds: float | None = None
-    error: str = ""
     stages: tuple[StageSpan, ...] = ()
 
     def tree(self) -> dict[str, Tree]:
         """The timeline as plain data, in the shape the HTTP API gives."""
         return {
             "request_id": self.request_id,
-            "model": self.model,
-            "status": self.status.value,
+            "status": self.phase.value,
+            "reason": self.reason,
             "admitted": self.admitted,
             "seconds": self.seconds,
-            "error": self.error,
             "stages": [span.tree() for span in self.stages],
         }
 
@@ -102,37 +90,36 @@ class TimelineStore:
         self._now = now
         self._kept: OrderedDict[str, RequestTimeline] = OrderedDict()
 
-    def begin(self, request_id: str, model: str) -> None:
+    def begin(self, request_id: str) -> None:
         """Remember an admitted request; the oldest one may be forgotten for it."""
         self._kept.pop(request_id, None)
-        self._kept[request_id] = RequestTimeline(request_id, model, self._now())
+        self._kept[request_id] = RequestTimeline(request_id, self._now())
         while len(self._kept) > self._limit:
             self._kept.popitem(last=False)
 
-    def finish(self, request_id: str, results: Mapping[str, Tree]) -> None:
-        """Note the end of a request.
+    def end(
+        self,
+        request_id: str,
+        phase: Phase,
+        seconds: float,
+        *,
+        reason: str = "",
+        results: Mapping[str, Tree] | None = None,
+    ) -> None:
+        """Note the end of a request; nothing happens when it is forgotten already.
 
         Args:
+            seconds: since its admission.
             results: results of its terminal stages, by stage.
         """
         kept = self._kept.get(request_id)
         if kept is None:
             return
-        spans = {span.stage: span for span in _spans(results, kept.admitted)}
+        spans = {span.stage: span for span in _spans(results or {}, kept.admitted)}
         stages = tuple(sorted(spans.values(), key=lambda span: (span.opened, span.finished)))
-        self._end(kept, Status.FINISHED, stages=stages)
-
-    def fail(self, request_id: str, error: ServiceError) -> None:
-        """Note that a request failed."""
-        kept = self._kept.get(request_id)
-        if kept is not None:
-            self._end(kept, Status.FAILED, error=f"{error.info.reason}: {error.info.message}")
-
-    def leave(self, request_id: str) -> None:
-        """Note that the client left; does nothing to a request that has ended."""
-        kept = self._kept.get(request_id)
-        if kept is not None and kept.status is Status.RUNNING:
-            self._end(kept, Status.CANCELLED)
+        self._kept[request_id] = replace(
+            kept, phase=phase, reason=reason, seconds=seconds, stages=stages
+        )
 
     def get(self, request_id: str) -> RequestTimeline | None:
         """Return what is known of a request; None when it is unknown or forgotten."""
@@ -141,18 +128,6 @@ class TimelineStore:
     def latest(self) -> Iterator[RequestTimeline]:
         """Yield what is remembered, the latest request first."""
         return reversed(self._kept.values())
-
-    def _end(
-        self,
-        kept: RequestTimeline,
-        status: Status,
-        *,
-        error: str = "",
-        stages: tuple[StageSpan, ...] = (),
-    ) -> None:
-        seconds = self._now() - kept.admitted
-        ended = replace(kept, status=status, seconds=seconds, error=error, stages=stages)
-        self._kept[kept.request_id] = ended
 
 
 def _spans(results: Mapping[str, Tree], admitted: float) -> Iterator[StageSpan]:
