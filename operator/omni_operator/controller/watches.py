@@ -11,11 +11,13 @@ import random
 from collections.abc import Callable, Sequence
 
 import kopf
-from kopf._cogs.structs.credentials import Vault  # type of a public argument without a public name
+from kopf._cogs.structs.credentials import Vault  # types of public arguments, without public names
+from kopf._core.engines.peering import Identity
 from kubernetes.aio.client import Configuration
 
 from omni_operator.controller.indexes import Indexes, OnChange, PipelineKey, Watched
 from omni_operator.controller.logs import EventLogger
+from omni_operator.controller.options import own_identity
 from omni_operator.controller.queue import Backoff
 from omni_operator.controller.resources import Resource
 
@@ -94,6 +96,8 @@ class Watches:
             settings=_settings(indexes),
             indexers=indexes.indexers,
             vault=vault,
+            # kopf's own would name the user, and a container's UID has no name.
+            identity=Identity(own_identity()),
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=tuple(self._namespaces),
