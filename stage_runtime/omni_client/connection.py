@@ -134,7 +134,7 @@ class Attempts:
         Raises:
             ServiceError: the error itself, when trying again is not safe or not worth it.
         """
-        planned = None if self.delivered or not error.retryable else next(self._waits, None)
+        planned = None if self.delivered or not error.info.retryable else next(self._waits, None)
         if planned is None:
             raise error
         wait = self._retries.wait_for(error, planned)

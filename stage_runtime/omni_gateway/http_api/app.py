@@ -17,7 +17,7 @@ from omni_gateway.http_api.context import HttpContext
 from omni_gateway.http_api.errors import CLIENT_CLOSED_REQUEST, STATUSES, error_response
 from omni_gateway.http_api.limits import BodyLimits, HttpLimits
 from omni_gateway.http_api.openapi import describe
-from omni_gateway.http_api.page_files import PageFiles
+from omni_gateway.http_api.page_files import PageMount
 from omni_gateway.http_api.request_routes import request_routes
 from omni_gateway.http_api.speech_routes import SpeechRequest, speech_routes
 from omni_gateway.http_api.status_routes import status_routes
@@ -51,7 +51,7 @@ def http_app(context: HttpContext, limits: HttpLimits, page: Path = PAGE) -> Fas
         app.include_router(routes(context))
     describe(app, MODELS)
     if page.is_dir():
-        app.mount("/", PageFiles(directory=page, html=True), name="page")
+        app.router.routes.append(PageMount(page))
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from starlette.responses import Response
+from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -25,3 +28,24 @@ class PageFiles(StaticFiles):
         response = await super().get_response(path, scope)
         response.headers.update(HEADERS)
         return response
+
+
+class PageMount(Mount):
+    """The page at `/`: its files alone, so that other addresses keep answering for themselves."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("/", PageFiles(directory=folder, html=True), name="page")
+        self._folder = folder
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether a request asks for one of the files."""
+        match, child = super().matches(scope)
+        if match is Match.FULL and not self._has(scope["path"]):
+            return Match.NONE, {}
+        return match, child
+
+    def _has(self, path: str) -> bool:
+        if path == "/":
+            return True
+        name = path.removeprefix("/")
+        return ".." not in name and "\0" not in name and (self._folder / name).is_file()

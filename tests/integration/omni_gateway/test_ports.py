@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -29,7 +30,7 @@ ROUTES = """{"revisions": [
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, **addresses: int) -> AsyncIterator[tuple[GatewayServer, str]]:
+async def serving(tmp_path: Path, **addresses: Any) -> AsyncIterator[tuple[GatewayServer, str]]:
     """A gateway with a control address of its own, which is the second value."""
     control = f"unix:{tmp_path}/control.sock"
     routes = tmp_path / "routes.json"

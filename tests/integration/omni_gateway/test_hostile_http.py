@@ -1,0 +1,216 @@
+"""What nobody well-meaning sends: every answer is a typed refusal, and the gateway goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from omni_gateway.clients import Clients
+from omni_gateway.http_api.limits import HttpLimits
+from tests.support.chat_gateway import MODEL, ChatGateway, chat_gateway
+
+CHAT = "/v1/chat/completions"
+LIMITS = HttpLimits(body_bytes=1 << 20, body_seconds=1.0, idle_seconds=0.5, held_bytes=3 << 20)
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[ChatGateway]:
+    """A gateway with small limits."""
+    with chat_gateway(Clients(limits=LIMITS)) as gateway:
+        yield gateway
+
+
+def chat(**change: object) -> dict[str, object]:
+    return {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **change}
+
+
+def with_image(url: str) -> dict[str, object]:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return chat(messages=[{"role": "user", "content": [part]}])
+
+
+BODIES = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "a list": b"[]",
+    "null": b"null",
+    "deep lists": b'{"messages":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "deep objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "a huge number": b'{"model":"parrot","messages":[],"seed":' + b"9" * 5000 + b"}",
+    "not a number": b'{"model":"parrot","messages":[],"temperature":NaN}',
+    "infinity": b'{"model":"parrot","messages":[],"temperature":1e999}',
+    "half a character": b'{"model":"\\ud800","messages":[]}',
+    "no UTF-8": b'{"model":"\xff\xfe","messages":[]}',
+    "a null character": json.dumps(chat(model="\0")).encode(),
+    "many unknown fields": json.dumps({f"field{n}": n for n in range(10_000)}).encode(),
+    "a long unknown field": json.dumps({"x" * 100_000: 1}).encode(),
+    "many messages": json.dumps(chat(messages=[{"role": "user", "content": ""}] * 5000)).encode(),
+    "text for a number": json.dumps(chat(temperature="0.5")).encode(),
+    "a number for text": json.dumps(chat(model=1)).encode(),
+    "a wrong role": json.dumps(chat(messages=[{"role": "root", "content": "hi"}])).encode(),
+    "sound that is no base64": json.dumps(
+        chat(
+            messages=[
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_audio", "input_audio": {"data": "!!", "format": "wav"}}
+                    ],
+                }
+            ]
+        )
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_body_that_means_nothing_is_refused(strict: ChatGateway, body: bytes) -> None:
+    answer = httpx.post(
+        strict.url + CHAT, content=body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code in (400, 404), answer.text
+    assert_typed(answer)
+    # Nothing of a hostile body comes back at length.
+    assert len(answer.content) < 4096
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1/",
+        "http://localhost/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://2130706433/",
+        "http://user:secret@10.0.0.1/",
+        "http://10.0.0.1:22/",
+        "file:///etc/passwd",
+        "/etc/passwd",
+        "gopher://127.0.0.1/",
+        "data:image/png;base64,%%%",
+    ],
+)
+def test_no_address_inside_the_network_is_fetched(strict: ChatGateway, url: str) -> None:
+    answer = httpx.post(strict.url + CHAT, json=with_image(url))
+    assert answer.status_code in (400, 403), answer.text
+    assert_typed(answer)
+    assert "root:" not in answer.text
+
+
+def test_a_body_over_the_limit_is_refused_before_it_has_come(strict: ChatGateway) -> None:
+    answer = httpx.post(strict.url + CHAT, json=with_image("data:," + "x" * (2 << 20)))
+    assert answer.status_code == 413
+    assert_typed(answer)
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b" " * 65536
+
+    headers = {"content-type": "application/json"}
+    with pytest.raises(httpx.HTTPError):
+        # The answer comes while the client still writes; most clients see a broken pipe.
+        httpx.post(strict.url + CHAT, content=endless(), headers=headers).raise_for_status()
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_form_of_another_page_is_not_taken_for_a_request(
+    strict: ChatGateway, media_type: str
+) -> None:
+    content = json.dumps(chat()).encode()
+    answer = httpx.post(strict.url + CHAT, content=content, headers={"content-type": media_type})
+    assert answer.status_code == 415
+    assert_typed(answer)
+
+
+def test_other_paths_and_methods_are_refused_in_the_same_words(strict: ChatGateway) -> None:
+    for method, path, status in (
+        ("GET", CHAT, 405),
+        ("POST", "/v1/nothing", 404),
+        ("PUT", "/v1/models", 405),
+        ("GET", "/v1/models/..%2f..%2fetc", 404),
+        ("GET", "/v1/pipeline?config=perhaps", 400),
+    ):
+        answer = httpx.request(method, strict.url + path)
+        assert answer.status_code == status, (path, answer.text)
+        assert_typed(answer)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"a: " + b"b" * 200_000 + b"\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\ntransfer-encoding: nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\r\n" * 100_000,
+    ],
+    ids=["large", "two lengths", "coding", "TLS", "empty lines"],
+)
+async def test_a_hostile_head_ends_its_connection_alone(strict: ChatGateway, head: bytes) -> None:
+    answer = await exchange(strict, head)
+    assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501"))
+    alive = await exchange(strict, b"GET /livez HTTP/1.0\r\n\r\n")
+    assert alive.startswith(b"HTTP/1.1 200")
+
+
+async def test_drops_of_a_head_do_not_hold_a_connection(strict: ChatGateway) -> None:
+    reader, writer = await connected(strict)
+    writer.write(b"GET /livez HTTP/1.1\r\n")
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_slow_body_is_given_up(strict: ChatGateway) -> None:
+    reader, writer = await connected(strict)
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: 100\r\n\r\n".encode() + b"{")
+    async with asyncio.timeout(10):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+async def test_bodies_together_are_bounded(strict: ChatGateway) -> None:
+    connections = [await connected(strict) for _ in range(5)]
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    for _, writer in connections:
+        writer.write(f"{head}content-length: 1000000\r\n\r\n".encode() + b" " * 999_999)
+        await writer.drain()
+    async with asyncio.timeout(10):
+        answers = [await reader.readline() for reader, _ in connections]
+    # Some are told to come again, and the others are too slow; none is held for ever.
+    assert {answer.split()[1] for answer in answers} == {b"429", b"408"}
+    for _, writer in connections:
+        writer.close()
+
+
+def assert_typed(answer: httpx.Response) -> None:
+    error: dict[str, Any] = answer.json()["error"]
+    assert error["message"]
+    assert error["type"]
+    assert error["code"]
+    assert answer.headers["x-request-id"]
+
+
+async def connected(gateway: ChatGateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    where = urlsplit(gateway.url)
+    return await asyncio.open_connection(where.hostname, where.port)
+
+
+async def exchange(gateway: ChatGateway, data: bytes) -> bytes:
+    reader, writer = await connected(gateway)
+    try:
+        async with asyncio.timeout(10):
+            writer.write(data)
+            return await reader.read(65536)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
