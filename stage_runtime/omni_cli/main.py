@@ -25,8 +25,13 @@ from omni_config.errors import ConfigError, OmniError
 COMMANDS = {
     "chat": ("omni_cli.chat_command", "Ask a running pipeline something."),
     "config": ("omni_cli.config_commands", "Resolve, explain and export a configuration."),
+    "doctor": (
+        "omni_cli.doctor_command",
+        "Show what is installed, what runs and what is wrong.",
+    ),
     "models": ("omni_cli.models_command", "Make checkpoints to try omnipipe with."),
     "plan": ("omni_cli.plan_command", "Show what will run where, and why."),
+    "trace": ("omni_cli.trace_command", "Show a request's time in each stage."),
     "up": ("omni_cli.up_command", "Run a pipeline on this machine."),
     "pipelines": ("omni_cli.pipelines_command", "List models, their pipelines and stages."),
 }

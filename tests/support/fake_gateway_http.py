@@ -90,6 +90,8 @@ class FakeGateway:
         return {"name": name, "group": name, "modality": modality, **edges, "instances": [instance]}
 
     async def _timeline(self, request_id: str) -> Response:
+        if request_id != "request-1":
+            return _refusal(404, "no such request", "request_not_found")
         names = ("stage", "opened", "first_output", "finished")
         stages = [{**dict(zip(names, span, strict=True)), "instance": span[0]} for span in _SPANS]
         body = {"request_id": request_id, "status": "completed", "seconds": 1.99, "stages": stages}
