@@ -1,9 +1,10 @@
-# Three images from one file: `--target operator`, `--target gateway`, `--target stage`.
+# The images from one file: `--target operator`, `--target gateway`, `--target stage`, and
+# `--target stage-light` for pipelines whose stages need no torch.
 #
 #   docker build --target gateway -t omnipipe/gateway .
 #   buildah build --target stage --build-arg STAGE_BASE=debian:12-slim --build-arg LOCK=cpu .
 #
-# LIGHT_BASE  base of operator and gateway: a Debian or Ubuntu with Python 3.11 or 3.12
+# LIGHT_BASE  base of all but stage: a Debian or Ubuntu with Python 3.11 or 3.12
 # STAGE_BASE  base of stage: CUDA's runtime by default, plain Debian for CPU
 # LOCK        dependencies of stage: `cuda` (requirements/cuda.txt) or `cpu` (uv.lock, no CUDA kernels)
 # SSL_CERT_FILE  path of a CA bundle that the build mounts, where package traffic needs one
@@ -11,18 +12,22 @@
 ARG LIGHT_BASE=debian:12-slim
 ARG STAGE_BASE=nvidia/cuda:13.0.2-runtime-ubuntu24.04
 
+# One fixed user everywhere: MPS serves one UID at a time, and Pod Security wants it not to be root. It
+# has a name, for libraries ask for it.
 FROM ${LIGHT_BASE} AS light-base
 ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates python3 \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 10001 --no-create-home --home-dir /tmp omnipipe
 
 FROM ${STAGE_BASE} AS stage-base
 ARG DEBIAN_FRONTEND=noninteractive
 # Triton, which SGLang imports, compiles a small C launcher on a GPU; nothing else needs a compiler.
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates gcc libc6-dev python3 python3-dev \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 10001 --no-create-home --home-dir /tmp omnipipe
 
 FROM light-base AS light-build
 ARG SSL_CERT_FILE=
@@ -32,17 +37,29 @@ RUN cd /build && export ${SSL_CERT_FILE:+PIP_CERT=$SSL_CERT_FILE} \
  && ln -s "$(python3 scripts/bootstrap_uv.py)" /usr/local/bin/uv
 WORKDIR /build
 COPY pyproject.toml uv.lock LICENSE README.md ./
-COPY operator operator
-COPY stage_runtime stage_runtime
 ENV UV_PROJECT_ENVIRONMENT=/opt/omnipipe UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_PREFERENCE=only-system
 
+# In each image dependencies come first: they change rarely, the project changes often.
 FROM light-build AS operator-build
 ARG SSL_CERT_FILE=
+RUN uv sync --frozen --no-install-project --extra operator --extra cli
+COPY operator operator
+COPY stage_runtime stage_runtime
 RUN uv sync --frozen --no-editable --extra operator --extra cli
 
 FROM light-build AS gateway-build
 ARG SSL_CERT_FILE=
+RUN uv sync --frozen --no-install-project --extra gateway
+COPY operator operator
+COPY stage_runtime stage_runtime
 RUN uv sync --frozen --no-editable --extra gateway
+
+FROM light-build AS stage-light-build
+ARG SSL_CERT_FILE=
+RUN uv sync --frozen --no-install-project --extra stage
+COPY operator operator
+COPY stage_runtime stage_runtime
+RUN uv sync --frozen --no-editable --extra stage
 
 FROM stage-base AS stage-build
 ARG LOCK=cuda
@@ -55,7 +72,6 @@ WORKDIR /build
 COPY pyproject.toml uv.lock LICENSE README.md ./
 COPY requirements requirements
 ENV UV_PROJECT_ENVIRONMENT=/opt/omnipipe UV_LINK_MODE=copy UV_PYTHON_PREFERENCE=only-system
-# Dependencies come first: they are gigabytes and change rarely, the project is small and changes often.
 RUN if [ "$LOCK" = cpu ]; then uv sync --frozen --no-install-project --extra runtime; \
     else uv venv /opt/omnipipe && VIRTUAL_ENV=/opt/omnipipe uv pip install --requirements requirements/cuda.txt; fi
 COPY operator operator
@@ -63,7 +79,6 @@ COPY stage_runtime stage_runtime
 RUN if [ "$LOCK" = cpu ]; then uv sync --frozen --no-editable --extra runtime; \
     else VIRTUAL_ENV=/opt/omnipipe uv pip install --no-deps .; fi
 
-# One fixed user everywhere: MPS serves one UID at a time, and Pod Security wants it not to be root.
 FROM light-base AS operator
 LABEL org.opencontainers.image.title="omnipipe operator" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -84,6 +99,14 @@ FROM stage-base AS stage
 LABEL org.opencontainers.image.title="omnipipe stage" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=stage-build /opt/omnipipe /opt/omnipipe
+ENV PATH=/opt/omnipipe/bin:$PATH PYTHONUNBUFFERED=1
+USER 10001:10001
+CMD ["python", "-m", "omni_runtime.pod", "--help"]
+
+FROM light-base AS stage-light
+LABEL org.opencontainers.image.title="omnipipe stage without torch" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=stage-light-build /opt/omnipipe /opt/omnipipe
 ENV PATH=/opt/omnipipe/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001:10001
 CMD ["python", "-m", "omni_runtime.pod", "--help"]
