@@ -15,32 +15,22 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-import grpc
 import numpy as np
 import zmq
 import zmq.asyncio
-from grpc import aio
 
+from benchmarks.ends.wire import Bench, connected
 from benchmarks.report import Bar, Ratios, main
-from omni_wire.credentials import Plaintext, open_channel
 from omni_wire.decoder import parse_header
-from omni_wire.dialer import channel_options
-from omni_wire.edge import DEFAULT_OPTIONS, Release
+from omni_wire.edge import DEFAULT_OPTIONS
 from omni_wire.envelope import scan
-from omni_wire.errors import ServiceError
-from omni_wire.grpc_edge import GrpcEdgeSender
 from omni_wire.handshake import Peer
-from omni_wire.identity import Endpoint, RequestKey, new_incarnation
+from omni_wire.identity import RequestKey
 from omni_wire.inbox import Inbox
-from omni_wire.messages import EdgeMessage, Message, Payload, Rows, StepFrame
+from omni_wire.messages import Message, Payload, Rows, StepFrame
 from omni_wire.outbox import Outbox
 from omni_wire.receiver_state import Resume
-from omni_wire.server import WireServer
-from omni_wire.server_stream import stream_handler
-from omni_wire.stage_server import SERVICE, StageServer
 from omni_wire.v1 import session_pb2
 
 ROWS, ROW_BYTES = 64, 8 * 1024
@@ -54,73 +44,7 @@ STEPS_IN_FLIGHT = 6
 KEYS = tuple(RequestKey("0123456789ab", f"request-{number:024d}") for number in range(ROWS))
 HIDDEN = np.random.default_rng(0).random((ROWS, ROW_BYTES // 4), np.float32)
 BULK = np.random.default_rng(1).random(BULK_BYTES // 4, np.float32)
-BARE, TYPED, ECHO = "Bare", "Typed", "Echo"
-
-# The classes of the calls cannot be subscripted at run time.
-ByteCall: TypeAlias = "aio.StreamStreamCall[bytes, bytes]"
-RowCall: TypeAlias = "aio.StreamStreamCall[session_pb2.Envelope, bytes]"
-Context: TypeAlias = "aio.ServicerContext[Any, Any]"
-
-
-class Arrivals:
-    """Counts what arrives and wakes whoever waits for a number of it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._wanted = 0
-        self._reached = asyncio.Event()
-
-    def one(self) -> None:
-        self.count += 1
-        if self.count >= self._wanted:
-            self._reached.set()
-
-    async def reach(self, count: int) -> None:
-        self._wanted = count
-        if self.count < count:
-            self._reached.clear()
-            await self._reached.wait()
-
-
-class Sink(Arrivals):
-    """An EdgeReceiver that takes everything at once."""
-
-    def deliver(self, message: EdgeMessage, release: Release) -> None:
-        release()
-        self.one()
-
-    def on_source_lost(self, source: Endpoint, error: ServiceError) -> None:
-        """Senders end with the benchmark."""
-
-
-class Unstalled:
-    """EdgeEvents of a sender that must never be held up."""
-
-    def on_stall(self, endpoint: Endpoint, key: RequestKey, stalled: bool) -> None:
-        raise RuntimeError("the benchmark sends more than the edge takes")
-
-    def on_lost(self, endpoint: Endpoint, error: ServiceError) -> None:
-        raise error
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Everything connected.
-
-    Attributes:
-        edge, sink: both ends of an edge.
-        bare: a stream of bytes; `received` counts its messages at the other end.
-        typed: a stream of one generated message per row, counted by `rows_received`.
-        echo: bytes that come back as they are.
-    """
-
-    edge: GrpcEdgeSender
-    sink: Sink
-    bare: ByteCall
-    received: Arrivals
-    typed: RowCall
-    rows_received: Arrivals
-    echo: ByteCall
+BULK_PARTS = BULK_BYTES // DEFAULT_OPTIONS.part_bytes
 
 
 def measure() -> Iterator[Bar]:
@@ -130,62 +54,12 @@ def measure() -> Iterator[Bar]:
 
 
 async def _measure(address: str, zmq_address: str) -> list[Bar]:
-    async with _connected(address) as bench:
+    async with connected(address, BULK_PARTS) as bench:
         return [
             *await _step_bars(bench),
             *await _bulk_bars(bench),
             await _round_trip(bench, zmq_address),
         ]
-
-
-@asynccontextmanager
-async def _connected(address: str) -> AsyncIterator[Bench]:
-    sink, received, rows_received = Sink(), Arrivals(), Arrivals()
-    incarnation = new_incarnation()
-    stage = StageServer(incarnation)
-    stage.host("sink", sink)
-    server = WireServer([SERVICE], [stage.handler(), *_bare_handlers(received, rows_received)])
-    server.listen(address, Plaintext())
-    there = Endpoint("sink", address, incarnation)
-    edge = GrpcEdgeSender(Endpoint("source", "", 1), there, Plaintext(), Unstalled())
-    channel = open_channel(address, Plaintext(), channel_options(DEFAULT_OPTIONS))
-    async with server, channel:
-        bare: ByteCall = channel.stream_stream(f"/{BARE}/Stream")()
-        echo: ByteCall = channel.stream_stream(f"/{ECHO}/Stream")()
-        rows: Any = channel.stream_stream(
-            f"/{TYPED}/Stream", request_serializer=session_pb2.Envelope.SerializeToString
-        )
-        typed: RowCall = rows()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(edge.run())
-            yield Bench(edge, sink, bare, received, typed, rows_received, echo)
-            await edge.close()
-        for call in (bare, echo, typed):
-            call.cancel()
-        stage.close()
-
-
-def _bare_handlers(received: Arrivals, rows: Arrivals) -> list[grpc.GenericRpcHandler]:
-    async def take(_: object, context: Context) -> None:
-        while await context.read() is not aio.EOF:
-            received.one()
-
-    async def take_rows(_: object, context: Context) -> None:
-        while await context.read() is not aio.EOF:
-            rows.one()
-
-    async def send_back(_: object, context: Context) -> None:
-        while isinstance(data := await context.read(), bytes):
-            await context.write(data)
-
-    typed: grpc.RpcMethodHandler[Any, bytes] = grpc.stream_stream_rpc_method_handler(
-        take_rows, request_deserializer=session_pb2.Envelope.FromString
-    )
-    return [
-        stream_handler(BARE, "Stream", take),
-        stream_handler(ECHO, "Stream", send_back),
-        grpc.method_handlers_generic_handler(TYPED, {"Stream": typed}),
-    ]
 
 
 async def _step_bars(bench: Bench) -> list[Bar]:
@@ -266,8 +140,8 @@ async def _bulk_bars(bench: Bench) -> list[Bar]:
     async def bare() -> None:
         first = bench.received.count
         for begin in range(0, BULK_BYTES, part_bytes):
-            await bench.bare.write(bytes(raw[begin : begin + part_bytes]))
-        await bench.received.reach(first + BULK_BYTES // part_bytes)
+            await bench.bulky.write(bytes(raw[begin : begin + part_bytes]))
+        await bench.received.reach(first + BULK_PARTS)
 
     await payload()
     cost = await _take_turns(payload, bare)
@@ -330,9 +204,8 @@ def _copies() -> tuple[float, float]:
     envelopes = list(iter(outbox.take, None))
     sent, _ = tracemalloc.get_traced_memory()
     for data in envelopes:
-        envelope = scan(data, DEFAULT_OPTIONS.max_header_bytes)
-        header = parse_header(envelope.header)
-        inbox.receive(header, len(envelope.header), envelope.payload)
+        raw, view = scan(data, DEFAULT_OPTIONS.max_header_bytes)
+        inbox.receive(parse_header(raw), len(raw), view)
     received, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     outbox.close()

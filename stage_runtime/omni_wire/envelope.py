@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from omni_wire.errors import WireFormatError
 from omni_wire.payload import ALIGNMENT
@@ -25,13 +24,6 @@ SEQUENCE_BYTES = 9
 _VARINT_BITS = 70
 # Upper bound of what surrounds header and payload.
 OVERHEAD_BYTES = 64
-
-
-class Envelope(NamedTuple):
-    """An envelope taken apart: a serialized Header, and the payload as a view."""
-
-    header: bytes
-    payload: memoryview
 
 
 def join(
@@ -79,8 +71,10 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def scan(data: bytes, max_header_bytes: int) -> Envelope:
-    """Take an envelope apart. Unknown fields are skipped, for newer peers may add some.
+def scan(data: bytes, max_header_bytes: int) -> tuple[bytes, memoryview]:
+    """Header and payload of an envelope, the payload as a view.
+
+    Unknown fields are skipped, for newer peers may add some.
 
     Raises:
         WireFormatError: no envelope, a field twice, or a header over the limit.
@@ -102,7 +96,7 @@ def scan(data: bytes, max_header_bytes: int) -> Envelope:
     header, payload = found[_HEADER], found[_PAYLOAD]
     if header is None or len(header) > max_header_bytes:
         raise WireFormatError("envelope without a header, or with one over the limit")
-    return Envelope(bytes(header), view[:0] if payload is None else payload)
+    return bytes(header), view[:0] if payload is None else payload
 
 
 def _skip(data: bytes, position: int) -> int:

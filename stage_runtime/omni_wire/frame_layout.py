@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -29,24 +29,13 @@ from omni_wire.v1 import stage_pb2, tensor_pb2
 MAX_ROWS = 65_536
 
 
-class _Column(NamedTuple):
-    """Where a column lies in the payload; sizes in bytes."""
+# Plain tuples, for a step makes and compares one of each.
+# Of a column: its name, dtype and shape, and its offset and size in the payload, in bytes.
+_Column: TypeAlias = tuple[str, DType, tuple[int, ...], int, int]
+# Of a frame: source, modality, requests and columns.
+_Layout: TypeAlias = tuple[str, str, tuple[RequestKey, ...], tuple[_Column, ...]]
 
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-
-class _Layout(NamedTuple):
-    source: str
-    modality: str
-    keys: tuple[RequestKey, ...]
-    columns: tuple[_Column, ...]
-
-
-_EMPTY_LAYOUT = _Layout("", "", (), ())
+_EMPTY_LAYOUT: _Layout = ("", "", (), ())
 
 
 # Fields of Header and of StepFrame in session.proto and stage.proto. A frame is written by hand,
@@ -74,12 +63,13 @@ class FrameEncoder:
             WireFormatError: a request twice, a column of another length, or a dtype the wire lacks.
             FrameTooLarge: the payload's limit is exceeded.
         """
-        rows = Rows.of(frame.rows)
+        rows = frame.rows if type(frame.rows) is Rows else Rows.of(frame.rows)
         count = len(rows.keys)
         columns = tuple(
             [_place(name, column, payload, count) for name, column in frame.columns.items()]
         )
-        layout = _Layout(frame.source, _modality(frame), rows.keys, columns)
+        modality = "" if isinstance(frame, StepFrame) else _modality(frame)
+        layout = (frame.source, modality, rows.keys, columns)
         if layout != self._layout:
             serialized = _serialize(layout)
             self._serialized = _LAYOUT_TAG + varint(len(serialized)) + serialized
@@ -105,9 +95,7 @@ def _packed(chunk_ids: Sequence[int]) -> array[int]:
     return packed
 
 
-def _modality(frame: StepFrame | OutputFrame) -> str:
-    if isinstance(frame, StepFrame):
-        return ""
+def _modality(frame: OutputFrame) -> str:
     if not frame.modality:
         raise WireFormatError("output without a modality")
     return frame.modality
@@ -128,14 +116,14 @@ def _place(name: str, column: ArrayLike, payload: PayloadWriter, rows: int) -> _
         raise WireFormatError(f"column {name}: {error}") from error
     if not shape or shape[0] != rows:
         raise WireFormatError(f"column {name} of shape {shape} in a frame of {rows} rows")
-    return _Column(name, dtype, shape, payload.add(parts, size), size)
+    return name, dtype, shape, payload.add(parts, size), size
 
 
 def _serialize(layout: _Layout) -> bytes:
-    keys = layout.keys
+    source, modality, keys, columns = layout
     if len(set(keys)) != len(keys):
         raise WireFormatError("frame with a request twice")
-    node = stage_pb2.FrameLayout(source=layout.source, modality=layout.modality)
+    node = stage_pb2.FrameLayout(source=source, modality=modality)
     node.request_ids.extend([key.request_id for key in keys])
     node.gateways.extend(dict.fromkeys(key.gateway for key in keys))
     if len(node.gateways) > 1:
@@ -143,11 +131,11 @@ def _serialize(layout: _Layout) -> bytes:
         node.gateway_indices.extend([numbers[key.gateway] for key in keys])
     if any(key.epoch for key in keys):
         node.epochs.extend([key.epoch for key in keys])
-    for column in layout.columns:
-        tensor = node.columns.add(name=column.name).tensor
-        tensor.dtype = tensor_pb2.DType.ValueType(column.dtype.value)
-        tensor.shape.extend(column.shape)
-        tensor.offset = column.offset
+    for name, dtype, shape, offset, _ in columns:
+        tensor = node.columns.add(name=name).tensor
+        tensor.dtype = tensor_pb2.DType.ValueType(dtype.value)
+        tensor.shape.extend(shape)
+        tensor.offset = offset
     return node.SerializeToString()
 
 
@@ -170,7 +158,7 @@ class FrameDecoder:
         if serialized != self._serialized:
             self._layout = _parse(serialized)
             self._serialized = serialized
-        _, modality, keys, placed = layout = self._layout
+        source, modality, keys, placed = self._layout
         chunk_ids = node.chunk_ids[:]
         if len(chunk_ids) != len(keys):
             raise WireFormatError(f"{len(chunk_ids)} chunk ids in {len(keys)} rows")
@@ -182,8 +170,8 @@ class FrameDecoder:
         }
         meta = decode_tree(node.meta, payload) if node.HasField("meta") else None
         if modality:
-            return OutputFrame(layout.source, node.step, modality, rows, columns, meta)
-        return StepFrame(layout.source, node.step, rows, columns, meta)
+            return OutputFrame(source, node.step, modality, rows, columns, meta)
+        return StepFrame(source, node.step, rows, columns, meta)
 
 
 def keys_in(serialized: bytes) -> tuple[RequestKey, ...]:
@@ -192,7 +180,8 @@ def keys_in(serialized: bytes) -> tuple[RequestKey, ...]:
     Raises:
         WireFormatError: it is not what `FrameEncoder` writes.
     """
-    return _parse(serialized).keys
+    _, _, keys, _ = _parse(serialized)
+    return keys
 
 
 def _parse(serialized: bytes) -> _Layout:
@@ -202,9 +191,9 @@ def _parse(serialized: bytes) -> _Layout:
         raise WireFormatError("frame layout is no protobuf message") from error
     keys = _keys(node)
     columns = tuple([_column(column, len(keys)) for column in node.columns])
-    if len({column.name for column in columns}) != len(columns):
+    if len({name for name, *_ in columns}) != len(columns):
         raise WireFormatError("frame with a column twice")
-    return _Layout(node.source, node.modality, keys, columns)
+    return node.source, node.modality, keys, columns
 
 
 def _keys(node: stage_pb2.FrameLayout) -> tuple[RequestKey, ...]:
@@ -233,4 +222,4 @@ def _column(node: stage_pb2.Column, rows: int) -> _Column:
     shape = tuple(node.tensor.shape)
     if node.tensor.HasField("data") or shape[:1] != (rows,):
         raise WireFormatError(f"column {node.name} of shape {shape} in a frame of {rows} rows")
-    return _Column(node.name, dtype, shape, node.tensor.offset, tensor_bytes(dtype, shape))
+    return node.name, dtype, shape, node.tensor.offset, tensor_bytes(dtype, shape)

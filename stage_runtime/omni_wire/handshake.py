@@ -135,7 +135,7 @@ def expect(data: bytes | None, kind: str) -> Header:
     """
     if data is None:
         raise WireFormatError(f"stream ended before {kind}")
-    header = parse_header(scan(data, _MAX_HANDSHAKE_BYTES).header)
+    header = parse_header(scan(data, _MAX_HANDSHAKE_BYTES)[0])
     if header.WhichOneof("body") != kind:
         raise WireFormatError(f"stream begins with {header.WhichOneof('body')}, not {kind}")
     return header

@@ -66,7 +66,8 @@ class LocalEdgeSender:
         blocked = self._sender.blocked(keys_of(message)) if isinstance(message, StepFrame) else []
         for part in _apart(message, blocked):
             self._sender.post(_item(part, self._options))
-        self._report_stalls()
+        if self._sender.restless:
+            self._report_stalls()
         self._schedule()
 
     def stalled(self, key: RequestKey) -> bool:
@@ -79,7 +80,8 @@ class LocalEdgeSender:
             return
         self._sender.drop(key)
         self._sender.post(Item((key,), 0, 1, False, Abort(key, reason)), urgent=True)
-        self._report_stalls()
+        if self._sender.restless:
+            self._report_stalls()
         self._schedule()
         await self.drain()
 
@@ -119,7 +121,8 @@ class LocalEdgeSender:
             self._sender.acknowledge(owed.received, owed.released, owed.rows)
             # What was released may let go of more.
             self._schedule()
-        self._report_stalls()
+        if self._sender.restless:
+            self._report_stalls()
         if self._sender.idle or self._closed.is_set():
             self._drained.set()
 

@@ -77,7 +77,8 @@ class Outbox:
             self._post_frame(message)
         else:
             self._post_encoded(self._encoder.encode(message), free=_is_free(message))
-        self._report_stalls()
+        if self._state.restless:
+            self._report_stalls()
         self._wake()
 
     def _post_frame(self, frame: StepFrame | OutputFrame) -> None:
@@ -121,7 +122,8 @@ class Outbox:
         item = item_of(self._encoder.encode(message), self._options, free=True)
         self._aborts[item.content] = received
         self._state.post(item, urgent=True)
-        self._report_stalls()
+        if self._state.restless:
+            self._report_stalls()
         self._wake()
         return received
 
@@ -142,7 +144,8 @@ class Outbox:
     def take(self) -> bytes | None:
         """The next envelope to send, None if there is none to send now."""
         send = self._state.take()
-        self._report_stalls()
+        if self._state.restless:
+            self._report_stalls()
         if send is None:
             return None
         posted = send.item.content
@@ -157,7 +160,8 @@ class Outbox:
         """A stream stands. Raises as `SenderState.connected`."""
         resume = peer.resume
         self._state.connected(resume.received, peer.credits, resume.unreleased, resume.rows)
-        self._report_stalls()
+        if self._state.restless:
+            self._report_stalls()
         if self.arena is not None:
             self.arena.keep_only(resume.received, peer.in_use)
         self._settle()
@@ -170,7 +174,8 @@ class Outbox:
     def acknowledged(self, ack: Acknowledgement) -> None:
         """The other side acknowledged. Raises WireFormatError when it lies."""
         self._state.acknowledge(ack.received, ack.released, ack.rows)
-        self._report_stalls()
+        if self._state.restless:
+            self._report_stalls()
         if self.arena is not None:
             self.arena.freed(ack.freed)
         self._settle()

@@ -8,12 +8,15 @@ is released at once instead. A sender that exceeds the credit it was given is a 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from omni_wire.accounts import Credits
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
 
+_NONE: Sequence[int] = ()
 # Aborted requests remembered, oldest forgotten first: far more than can be on their way.
 TOMBSTONES = 10_000
 
@@ -52,16 +55,8 @@ class Resume:
     rows: tuple[tuple[int, int], ...]
 
 
-class _Held:
-    """A message delivered and not wholly released."""
-
-    __slots__ = ("cost", "keys", "rows")
-
-    def __init__(self, keys: tuple[RequestKey, ...], cost: int) -> None:
-        self.keys = keys
-        self.cost = cost
-        # Released rows; made when a row is released on its own.
-        self.rows: set[int] = set()
+# A message delivered and not wholly released: its requests and its cost in bytes.
+_Held: TypeAlias = tuple[tuple[RequestKey, ...], int]
 
 
 class ReceiverState:
@@ -74,6 +69,8 @@ class ReceiverState:
         self._received = 0
         self._held: dict[int, _Held] = {}
         self._bulk: dict[int, _Held] = {}
+        # Rows released on their own, of messages that are still held.
+        self._released_rows: dict[int, set[int]] = {}
         self._held_bytes = 0
         self._bulk_bytes = 0
         self._released: list[int] = []
@@ -118,7 +115,7 @@ class ReceiverState:
         self._received = sequence
         return True
 
-    def admit(self, sequence: int, keys: tuple[RequestKey, ...], cost: int) -> list[int]:
+    def admit(self, sequence: int, keys: tuple[RequestKey, ...], cost: int) -> Sequence[int]:
         """A message arrived whole: charge it and return the rows that must not be delivered.
 
         Those rows are released at once; all of a message's rows means that it is to be dropped.
@@ -128,9 +125,9 @@ class ReceiverState:
         """
         if self._held_bytes + cost > self._credits.edge + self._slack:
             raise WireFormatError(f"credit of {self._credits.edge} bytes exceeded")
-        self._held[sequence] = _Held(keys, cost)
+        self._held[sequence] = (keys, cost)
         self._held_bytes += cost
-        return self._drop_stale(sequence, keys)
+        return self._drop_stale(sequence, keys) if keys is not self._clean else _NONE
 
     def begin_bulk(self, sequence: int, keys: tuple[RequestKey, ...], cost: int) -> None:
         """The first part of a larger message arrived: charge all of it.
@@ -140,16 +137,14 @@ class ReceiverState:
         """
         if self._bulk_bytes and self._bulk_bytes + cost > self._credits.bulk:
             raise WireFormatError(f"bulk credit of {self._credits.bulk} bytes exceeded")
-        self._bulk[sequence] = _Held(keys, cost)
+        self._bulk[sequence] = (keys, cost)
         self._bulk_bytes += cost
 
-    def end_bulk(self, sequence: int) -> list[int]:
+    def end_bulk(self, sequence: int) -> Sequence[int]:
         """The last part arrived; returns rows as `admit` does."""
-        return self._drop_stale(sequence, self._bulk[sequence].keys)
+        return self._drop_stale(sequence, self._bulk[sequence][0])
 
     def _drop_stale(self, sequence: int, keys: tuple[RequestKey, ...]) -> list[int]:
-        if keys is self._clean:
-            return []
         stale = [row for row, key in enumerate(keys) if self._stale(key)]
         for row in stale:
             self.release(sequence, keys[row])
@@ -182,29 +177,33 @@ class ReceiverState:
     def release(self, sequence: int, key: RequestKey | None = None) -> None:
         """The receiver is done with a message, or with one request's row of it. Idempotent."""
         held = self._held.get(sequence) or self._bulk.get(sequence)
-        if held is None:
+        if held is None or (key is not None and not self._release_row(sequence, held, key)):
             return
-        if key is not None and len(held.keys) > 1:
-            if key not in held.keys:
-                return
-            row = held.keys.index(key)
-            if row in held.rows:
-                return
-            held.rows.add(row)
-            self._unsaid_bytes += held.cost // len(held.keys)
-            if len(held.rows) < len(held.keys):
-                self._rows.append((sequence, row))
-                return
-        self._release_all(sequence, held)
-
-    def _release_all(self, sequence: int, held: _Held) -> None:
+        _, cost = held
         if self._held.pop(sequence, None) is not None:
-            self._held_bytes -= held.cost
+            self._held_bytes -= cost
         else:
             del self._bulk[sequence]
-            self._bulk_bytes -= held.cost
+            self._bulk_bytes -= cost
+        self._released_rows.pop(sequence, None)
         self._released.append(sequence)
-        self._unsaid_bytes += held.cost
+        self._unsaid_bytes += cost
+
+    def _release_row(self, sequence: int, held: _Held, key: RequestKey) -> bool:
+        """Release one request's row; True when no other row is left."""
+        keys, cost = held
+        if len(keys) == 1:
+            return True
+        rows = self._released_rows.setdefault(sequence, set())
+        row = keys.index(key) if key in keys else -1
+        if row < 0 or row in rows:
+            return False
+        rows.add(row)
+        if len(rows) == len(keys):
+            return True
+        self._unsaid_bytes += cost // len(keys)
+        self._rows.append((sequence, row))
+        return False
 
     def take_owed(self) -> Owed:
         """What to acknowledge now; it counts as said."""
@@ -218,6 +217,5 @@ class ReceiverState:
     def resume(self) -> Resume:
         """What to say when a new stream begins; it replaces every acknowledgement before it."""
         self.take_owed()
-        held = {**self._held, **self._bulk}
-        rows = [(number, row) for number, message in held.items() for row in message.rows]
-        return Resume(self._received, tuple(held), tuple(rows))
+        rows = [(number, row) for number, rows in self._released_rows.items() for row in rows]
+        return Resume(self._received, (*self._held, *self._bulk), tuple(rows))

@@ -69,8 +69,9 @@ class SenderState(Generic[Content]):
         # Sent and not acknowledged; what of it is still to be sent again on this stream.
         self._unacknowledged: deque[Send[Content]] = deque()
         self._replay: Iterator[Send[Content]] | None = None
-        # Requests last reported as stalled.
+        # Requests last reported as stalled, and whether that may have changed.
         self._stalls: set[RequestKey] = set()
+        self.restless = False
         self.accounts = Accounts[Content](credits)
 
     @property
@@ -120,6 +121,7 @@ class SenderState(Generic[Content]):
             self._held[key].append(item)
             return
         if len(item.keys) == 1 and (item.bulk or self._blocked(key)):
+            self.restless = True
             self._held[key] = deque((item,))
             self._promote_one(key)
             return
@@ -127,9 +129,11 @@ class SenderState(Generic[Content]):
         self._ready.append(item)
 
     def stall_changes(self) -> Sequence[StallChange]:
-        """Requests that became stalled, or no longer are, since the last call."""
-        if not self._held and not self._stalls:
-            return ()
+        """Requests that became stalled, or no longer are, since the last call.
+
+        There are none unless `restless` is set.
+        """
+        self.restless = False
         before, self._stalls = self._stalls, set(self._held)
         changed = before ^ self._stalls
         return [StallChange(key, key in self._stalls) for key in changed]
@@ -156,6 +160,7 @@ class SenderState(Generic[Content]):
             self._ready.append(item)
         self.accounts.charge(item)
         queue.popleft()
+        self.restless = True
         # Requests take turns: whoever let go of one item goes to the end of the line.
         del self._held[key]
         if queue:
@@ -268,6 +273,7 @@ class SenderState(Generic[Content]):
         Returns the items that will not be sent. What was sent stays kept: the other side releases
         it when it sees the abort.
         """
+        self.restless = True
         dropped = list(self._held.pop(key, ()))
         if self._bulk is not None and self._bulk.item.keys == (key,):
             if not self._bulk.first:

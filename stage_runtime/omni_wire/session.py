@@ -66,15 +66,15 @@ class Session:
 
     def _receive(self, data: bytes) -> bool:
         """Take in one envelope; True if it closes the session."""
-        envelope = scan(data, self.options.max_header_bytes)
-        header = parse_header(envelope.header)
+        raw, payload = scan(data, self.options.max_header_bytes)
+        header = parse_header(raw)
         if header.HasField("ack"):
             self.outbox.acknowledged(decode_ack(header.ack))
             return False
         if header.HasField("close"):
             return True
         try:
-            self.inbox.receive(header, len(envelope.header), envelope.payload)
+            self.inbox.receive(header, len(raw), payload)
         except EnvelopeMissing as error:
             raise StreamBroken(str(error)) from error
         return False

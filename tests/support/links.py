@@ -106,7 +106,7 @@ class _FaultyStream:
 
 
 def _is_ack(data: bytes) -> bool:
-    return parse_header(scan(data, _MAX_HEADER_BYTES).header).HasField("ack")
+    return parse_header(scan(data, _MAX_HEADER_BYTES)[0]).HasField("ack")
 
 
 class MemoryStream:

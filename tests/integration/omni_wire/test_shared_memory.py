@@ -38,7 +38,7 @@ class Counting:
         return await self._stream.read()
 
     async def write(self, data: bytes) -> None:
-        self._inline.append(len(scan(data, 1 << 22).payload))
+        self._inline.append(len(scan(data, 1 << 22)[1]))
         await self._stream.write(data)
 
 

@@ -4,6 +4,7 @@ repeated, reordered within a request, or left over."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import count
 
 import pytest
@@ -137,7 +138,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.assembling = None
             self.deliver(send.first, item, self.receiver.end_bulk(send.first))
 
-    def deliver(self, sequence: int, item: Item[int], stale: list[int]) -> None:
+    def deliver(self, sequence: int, item: Item[int], stale: Sequence[int]) -> None:
         for row, key in enumerate(item.keys):
             if row not in stale:
                 self.arrived[key].append(item.content)

@@ -75,12 +75,12 @@ class Peer:
         self.delivered.append(message)
 
     def receive(self, data: bytes) -> None:
-        envelope = scan(data, OPTIONS.max_header_bytes)
-        header = parse_header(envelope.header)
+        raw, payload = scan(data, OPTIONS.max_header_bytes)
+        header = parse_header(raw)
         if header.HasField("ack"):
             self.outbox.acknowledged(decode_ack(header.ack))
         else:
-            self.inbox.receive(header, len(envelope.header), envelope.payload)
+            self.inbox.receive(header, len(raw), payload)
 
 
 @st.composite
@@ -215,8 +215,8 @@ def peak():
 data = sys.stdin.buffer.read()
 before = peak()
 try:
-    envelope = scan(data, 1 << 21)
-    Decoder().decode(parse_header(envelope.header), [envelope.payload])
+    raw, payload = scan(data, 1 << 21)
+    Decoder().decode(parse_header(raw), [payload])
 except WireFormatError:
     pass
 print((peak() - before) / len(data))

@@ -1,0 +1,1 @@
+"""What benchmarks measure from both sides."""
