@@ -62,7 +62,9 @@ def _pipeline(checkpoint: Path) -> Iterator[None]:
     began = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--port", str(PORT)], stdout=output, stderr=subprocess.STDOUT
+            [*command, "--port", str(PORT), "--http-port", "0"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
         try:
             _wait_until_ready(process, log, began)

@@ -90,7 +90,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     while process.poll() is None and time.monotonic() - began < START_SECONDS:
         for line in log.read_text(errors="replace").splitlines():
             if LISTENS in line:
-                return line.partition(LISTENS)[2].strip()
+                return line.partition(LISTENS)[2].split()[0]
         time.sleep(0.2)
     lines = log.read_text(errors="replace").splitlines()[-30:]
     raise AssertionError("the pipeline did not start:\n" + "\n".join(lines))
