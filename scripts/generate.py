@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omni_cli.settings_reference import settings_reference
+from omni_gateway.http_api.reference import api_reference
 from omni_models.catalog import TOPOLOGIES, load_registry
 from omni_operator.api.crd import crd_yaml, group_crd, pipeline_crd
 from omni_operator.names import GROUP
@@ -29,6 +30,7 @@ STUBS_DIR = Path("stage_runtime/omni_wire/v1")
 CRD_DIR = Path("crds")
 CHART_CRD_DIR = Path("charts/omnipipe/files/crds")
 SETTINGS_PAGE = Path("docs/settings.md")
+API_PAGE = Path("docs/api.md")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,10 @@ def settings_page() -> Files:
     return {SETTINGS_PAGE: settings_reference(load_registry(TOPOLOGIES))}
 
 
+def api_page() -> Files:
+    return {API_PAGE: api_reference()}
+
+
 def custom_resources() -> Files:
     return {
         CRD_DIR / f"{GROUP}_{crd['spec']['names']['plural']}.yaml": crd_yaml(crd)
@@ -128,6 +134,7 @@ def chart_custom_resources() -> Files:
 GENERATORS = (
     Generator("protobuf stubs", f"{STUBS_DIR}/*.py*", protobuf_stubs),
     Generator("settings", str(SETTINGS_PAGE), settings_page),
+    Generator("API", str(API_PAGE), api_page),
     Generator("custom resource definitions", f"{CRD_DIR}/*.yaml", custom_resources),
     Generator("chart's definitions", f"{CHART_CRD_DIR}/*.yaml", chart_custom_resources),
 )
