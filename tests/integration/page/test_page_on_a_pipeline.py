@@ -1,29 +1,50 @@
-"""The page on a whole pipeline: browser, gateway and stages, with nothing in between faked."""
+"""The page and the command line on a whole pipeline, with nothing in between faked."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.support.browser import browser
 from tests.support.chat_pipeline import chat_pipeline
+from tests.support.command_line import omni
 from tests.support.page_pictures import ask, sea
 
-pytestmark = pytest.mark.browser
+ANSWER_MS = 30_000
 
 
-def test_a_picture_is_shown_to_a_running_pipeline() -> None:
-    with chat_pipeline() as address, browser() as chromium:
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where the example that chats serves HTTP."""
+    with chat_pipeline() as served:
+        yield served
+
+
+@pytest.mark.browser
+def test_a_picture_is_shown_to_a_running_pipeline(address: str) -> None:
+    with browser() as chromium:
         page = chromium.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(ANSWER_MS)
         page.goto(address)
-        expect(page.locator("#state")).to_contain_text("parrot ready", timeout=30_000)
+        expect(page.locator("#state")).to_contain_text("parrot ready", timeout=ANSWER_MS)
         ask(page, "what is it", sea())
-        finished = page.locator(".message.assistant[aria-busy=false]")
-        expect(finished.locator(".text")).to_have_text(
-            "You said: what is it (with 1 image)", timeout=30_000
+        answer = page.locator(".message.assistant[aria-busy=false]")
+        expect(answer.locator(".text")).to_have_text(
+            "You said: what is it (with 1 image)", timeout=ANSWER_MS
         )
-        expect(finished.locator(".length")).to_have_text("0.3 s")
+        expect(answer.locator(".length")).to_have_text("0.3 s")
         rows = page.get_by_role("complementary", name="Pipeline").get_by_role("row")
         for row, stage in enumerate(("writer", "decode", "code2wav"), start=1):
-            expect(rows.nth(row)).to_contain_text(stage, timeout=30_000)
+            expect(rows.nth(row)).to_contain_text(stage, timeout=ANSWER_MS)
+
+    traced = omni("trace", "--gateway", address).stdout
+    request_id, status = traced.split()[:2]
+    assert status == "completed"
+    lanes = omni("trace", request_id, "--gateway", address).stdout
+    assert [line.split()[0] for line in lanes.splitlines()[2:]] == ["writer", "decode", "code2wav"]
+
+
+def test_doctor_finds_the_pipeline(address: str) -> None:
+    assert "parrot is ready, 3 stages" in omni("doctor").stdout
