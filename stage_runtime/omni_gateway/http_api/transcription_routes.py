@@ -51,6 +51,8 @@ class TranscriptionRequest(ApiModel):
     stream: bool | None = served("Send the text as it arises, as server-sent events.")
     timestamp_granularities: str | None = refused("the model gives no times.")
     include: str | None = refused("the engine reports no log probabilities here.")
+    known_speaker_names: str | None = refused("speakers are not told apart.")
+    known_speaker_references: str | None = refused("speakers are not told apart.")
     chunking_strategy: str | None = refused("a recording is heard whole.", "auto")
 
     def chat_request(self, request_id: str) -> ChatRequest:
