@@ -4,6 +4,7 @@
 #   node.sh up             start it (idempotent) and print its kubeconfig
 #   node.sh down           stop it and remove what it made, images included
 #   node.sh load TAR…      import image archives
+#   node.sh has IMAGE      succeed when that image is there
 #   node.sh kubeconfig     print the path of its kubeconfig
 #   node.sh stop|start P   stop or start one program (apiserver, kubelet, coredns, …), to see who minds
 #
@@ -246,7 +247,8 @@ case ${1:-} in
   down) down ;;
   kubeconfig) echo "$STATE/admin.kubeconfig" ;;
   load) shift; for archive; do containers image import "$archive" >/dev/null; done ;;
+  has) has_image "${2:?an image}" ;;
   start) start "${2:?a program}" ;;
   stop) stop "${2:?a program}" ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
