@@ -29,6 +29,7 @@ COMMANDS = {
         "omni_cli.doctor_command",
         "Show what is installed, what runs and what is wrong.",
     ),
+    "key": ("omni_cli.key_command", "Make an API key for a gateway."),
     "models": ("omni_cli.models_command", "Make checkpoints to try omnipipe with."),
     "plan": ("omni_cli.plan_command", "Show what will run where, and why."),
     "trace": ("omni_cli.trace_command", "Show a request's time in each stage."),
