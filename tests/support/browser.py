@@ -13,6 +13,8 @@ from tests.support.browser_program import chromium
 _FLAGS = (
     "--autoplay-policy=no-user-gesture-required",
     "--disable-gpu",
+    # Containers give shared memory of 64 MB, which is not enough.
+    "--disable-dev-shm-usage",
     # A microphone that hums, allowed without a question.
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",

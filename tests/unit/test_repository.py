@@ -153,6 +153,7 @@ def run_suite(tmp_path: Path, source: str, in_ci: bool) -> subprocess.CompletedP
     environment = os.environ | {
         "OMNIPIPE_CI": "1" if in_ci else "0",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONPATH": str(ROOT),  # where the copied conftest finds what it imports
     }
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],

@@ -63,7 +63,8 @@ async function stream(shown, signal) {
   }
   conversation.history.push({ role: "assistant", content: shown.text });
   shown.finish(reason, () => showRequest(requestId, true));
-  await showRequest(requestId, false);
+  // Not awaited: the next question need not wait for the picture of this one.
+  showRequest(requestId, false);
 }
 
 function requestBody() {
@@ -118,7 +119,13 @@ message.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !byId("settings").open) stop();
+  if (event.key !== "Escape" || byId("settings").open) return;
+  if (byId("chat").inert) {
+    openPipeline(false);
+    message.focus();
+    return;
+  }
+  stop();
 });
 
 byId("stop").addEventListener("click", () => {
@@ -214,7 +221,10 @@ narrow.addEventListener("change", () => openPipeline(!narrow.matches));
 openPipeline(!narrow.matches);
 
 async function showRequest(requestId, asked) {
-  if (asked) openPipeline(true);
+  if (asked) {
+    openPipeline(true);
+    byId("pipeline").focus();
+  }
   try {
     showTimes(await api.timeline(requestId), audible, byId("times"));
   } catch (error) {

@@ -170,6 +170,17 @@ def test_a_request_shows_its_time_in_each_stage(page: Page) -> None:
     expect(rows.filter(has_text="talker_ar")).to_contain_text("1.8 s")
 
 
+def test_the_pipeline_lies_over_the_conversation_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    ask(page, "hello")
+    page.get_by_role("button", name="Time per stage").click()
+    pipeline = page.get_by_role("complementary", name="Pipeline")
+    expect(pipeline).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(pipeline).to_be_hidden()
+    expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+
+
 def test_everything_is_reached_with_the_keyboard_alone(page: Page, gateway: FakeGateway) -> None:
     message = page.get_by_role("textbox", name="Message")
     expect(message).to_be_focused()
