@@ -28,8 +28,8 @@ from omni_wire.sender_state import Send
 from omni_wire.v1 import session_pb2
 
 OPTIONS = EdgeOptions(
-    frame_bytes=8192,
-    part_bytes=4096,
+    frame_bytes=2048,
+    part_bytes=1024,
     edge_credit_bytes=64 * 1024,
     max_message_bytes=64 * 1024,
     max_header_bytes=16 * 1024,
@@ -45,7 +45,7 @@ def valid_envelopes() -> Iterator[bytes]:
         Open(KEY, "s", bindings, 1.0, RequestView({"p": ["a", 1]}, {"k": 2.0}, {})),
         StepFrame("s", 1, (Row(KEY, 0),), {"x": np.arange(4).reshape(1, 4)}, {"m": [1, 2]}),
         StreamDone(KEY, "s", 1),
-        Payload(KEY, "s", {"x": np.zeros(5000, np.float32), "t": ("a", None)}),
+        Payload(KEY, "s", {"x": np.zeros(750, np.float32), "t": ("a", None)}),
     ]
     encoder = Encoder(OPTIONS.max_header_bytes, OPTIONS.max_message_bytes)
     sequence = 0
@@ -158,12 +158,12 @@ def test_a_payload_in_crumbs_is_refused() -> None:
 def test_a_sender_beyond_its_credit_is_refused() -> None:
     peer = Peer()
     encoder = Encoder(OPTIONS.max_header_bytes, OPTIONS.max_message_bytes)
-    frame = StepFrame("s", 1, (Row(KEY, 0),), {"x": np.zeros((1, 1000))})
+    frame = StepFrame("s", 1, (Row(KEY, 0),), {"x": np.zeros((1, 200))})
     item = item_of(encoder.encode(frame), OPTIONS)
 
     def send_all() -> None:
-        for sequence in range(1, 100):
-            peer.receive(item.content.envelope(Send(sequence, item, 0, sequence), 4096))
+        for sequence in range(1, 1000):
+            peer.receive(item.content.envelope(Send(sequence, item, 0, sequence), 1024))
 
     with pytest.raises(WireFormatError, match="credit"):
         send_all()
