@@ -38,6 +38,16 @@ COMMANDS = {
 }
 """Module and summary of each command. A module holds a Typer application called `app`."""
 
+KUBECTL = "kubectl-omni"
+"""Name of the program that kubectl runs for `kubectl omni`."""
+KUBECTL_COMMANDS = {
+    "config": ("omni_cli.kubectl_commands:config_app", "Show who set which setting."),
+    "explain": ("omni_cli.kubectl_commands:explain_app", "Explain one setting of a pipeline."),
+    "plan": ("omni_cli.kubectl_commands:plan_app", "Show what applying a file would do."),
+    "status": ("omni_cli.kubectl_commands:status_app", "Show a pipeline as a tree."),
+}
+"""The same table for `kubectl omni`, whose commands look at a cluster."""
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -52,7 +62,8 @@ class _Deferred(TyperCommand):
 
     def load(self) -> Command:
         """Import the command."""
-        command = get_command(import_module(self._module).app)
+        module, _, name = self._module.partition(":")
+        command = get_command(getattr(import_module(module), name or "app"))
         command.name = self.name
         return command
 
@@ -99,11 +110,12 @@ def omni(
     """Serve omni-modal models as pipelines of stages."""
 
 
-def command() -> Command:
-    """Return the root command with every command of the table."""
+def command(program: str = "omni") -> Command:
+    """Return the root command of a program with every command of its table."""
     root = get_command(app)
     assert isinstance(root, _Commands)
-    for name, (module, summary) in COMMANDS.items():
+    table = KUBECTL_COMMANDS if program == KUBECTL else COMMANDS
+    for name, (module, summary) in table.items():
         root.add_command(_Deferred(name, module, summary))
     return root
 
@@ -115,7 +127,7 @@ def run(arguments: Sequence[str], program: str = "omni") -> int:
     configuration that cannot work, 1 for anything else that failed on purpose.
     """
     try:
-        status = command().main(list(arguments), prog_name=program, standalone_mode=False)
+        status = command(program).main(list(arguments), prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except NoArgsIsHelpError as error:
         error.show()
