@@ -26,7 +26,7 @@ sync = echo "set-up: $(VENV) with $(1)" && UV_PROJECT_ENVIRONMENT=$(VENV) $(addp
 .DEFAULT_GOAL := help
 
 help:  ## Show the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
 # --inexact: a light set-up does not remove a torch that is already there.
 setup:  ## Install everything but torch and SGLang
@@ -64,6 +64,18 @@ soak: setup  ## Send requests for minutes while groups are killed and clients le
 
 demo: setup-runtime  ## Run the speech pipeline on this CPU with a tiny checkpoint, and ask it something
 	$(BIN)/python -m scripts.demo
+
+cluster:  ## Find or start a Kubernetes cluster, build the images and load them
+	@scripts/cluster/cluster.sh up
+
+cluster-down:  ## Remove what `make cluster` started
+	@scripts/cluster/cluster.sh down
+
+demo-k8s: setup  ## Install omnipipe on a cluster, apply a pipeline there, and ask it something
+	@scripts/cluster/demo.sh
+
+e2e: setup  ## Run the tests that need a real Kubernetes node
+	OMNIPIPE_E2E=1 $(BIN)/python -m pytest tests/e2e -s
 
 lock:  ## Update uv.lock after a change of dependencies, then the image's constraints
 	$(UV) lock
