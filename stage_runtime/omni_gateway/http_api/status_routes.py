@@ -55,6 +55,13 @@ def status_routes(context: HttpContext) -> APIRouter:
         page = generate_latest(chat.coordinator.metrics.registry)
         return Response(page, media_type=CONTENT_TYPE_LATEST)
 
+    _add_probes(router, context)
+    return router
+
+
+def _add_probes(router: APIRouter, context: HttpContext) -> None:
+    coordinator = context.chat.coordinator
+
     @router.get("/livez", responses=responses_of("text/plain"))
     async def livez() -> Response:
         """Say that the gateway serves."""
@@ -63,13 +70,11 @@ def status_routes(context: HttpContext) -> APIRouter:
     @router.get("/readyz", responses=responses_of("application/json"))
     async def readyz() -> Response:
         """Say whether every stage has a replica that takes requests, and why not."""
-        refusal = chat.coordinator.state.refusal
-        reasons = dict(chat.coordinator.readiness.reasons)
+        refusal = coordinator.state.refusal
+        reasons = dict(coordinator.readiness.reasons)
         ready = refusal is None and not reasons
         body = {"ready": ready, "stages": reasons}
         if refusal is not None:
             body["reason"] = refusal.message
         headers = {} if ready else {"retry-after": "1"}
         return JSONResponse(body, 200 if ready else 503, headers)
-
-    return router
