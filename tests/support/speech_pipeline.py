@@ -26,10 +26,11 @@ ANSWER_SECONDS = 100
 
 
 class SpeechPipeline:
-    """A running pipeline, by its address."""
+    """A running pipeline, by the addresses of its gRPC and HTTP APIs."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, url: str) -> None:
         self.address = address
+        self.url = url
 
     def ask(
         self,
@@ -79,18 +80,19 @@ def speech_pipeline(checkpoint: Path, *settings: str) -> Iterator[SpeechPipeline
             [*command, "--port", "0", *settings], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            yield SpeechPipeline(_address(process, Path(log.name)))
+            yield SpeechPipeline(*_addresses(process, Path(log.name)))
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=60)
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+def _addresses(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < START_SECONDS:
         for line in log.read_text(errors="replace").splitlines():
             if LISTENS in line:
-                return line.partition(LISTENS)[2].split()[0]
+                address, _, url = line.partition(LISTENS)[2].partition(" and ")
+                return address.strip(), url.strip()
         time.sleep(0.2)
     lines = log.read_text(errors="replace").splitlines()[-30:]
     raise AssertionError("the pipeline did not start:\n" + "\n".join(lines))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from openai import OpenAI
 
 from omni_cli.chat_answer import ChatAnswer
 from omni_wire.errors import ServiceError
@@ -51,6 +53,32 @@ def test_eight_mixed_requests_at_once_are_answered_as_each_alone(
     answers = pipeline.ask_together([PROMPTS[name] for name in names])
     for name, answer in zip(names, answers, strict=True):
         assert_same(answer, oracle.answer(PROMPTS[name]))
+
+
+def test_openai_s_api_and_the_sdk_give_the_same_answer(
+    pipeline: SpeechPipeline, oracle: Oracle
+) -> None:
+    prompt, settings = PROMPTS["turns"], Settings()
+    expected = oracle.answer(prompt)
+    request: dict[str, Any] = {
+        "messages": prompt.openai_messages(),
+        "modalities": ["text", "audio"],
+        "audio": {"voice": settings.speaker, "format": "pcm16"},
+        "max_completion_tokens": settings.max_tokens,
+        "temperature": 0,
+        "extra_body": {
+            "talker_temperature": 0,
+            "talker_repetition_penalty": settings.repetition_penalty,
+            "talker_max_new_tokens": settings.max_frames,
+        },
+    }
+    with OpenAI(base_url=f"{pipeline.url}/v1", api_key="none", timeout=100) as client:
+        model = client.models.list().data[0].id
+        message = client.chat.completions.create(model=model, **request).choices[0].message
+    assert message.audio is not None
+    samples = np.frombuffer(base64.b64decode(message.audio.data), "<i2")
+    np.testing.assert_allclose(samples / 32767, expected.wav, atol=1 / 32767)
+    assert message.content == pipeline.ask(prompt).text
 
 
 @pytest.mark.parametrize(
