@@ -134,6 +134,7 @@ class PlannedGroup:
                 launch_kwargs(
                     self.runtime, self.group, stage, _signature(stage.factory_path), nccl_port
                 ),
+                stage.kv_cache_bytes,
             )
             for stage in stages
         ]

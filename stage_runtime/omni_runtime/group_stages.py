@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from omni_config.errors import OmniError
 from omni_runtime.construction_lock import construction_lock
+from omni_runtime.engine_budget import kv_cache_bytes
 from omni_runtime.logging import EventLogger
 from omni_runtime.scheduler import Scheduler
 from omni_runtime.simple_scheduler import Compute, SimpleScheduler
@@ -40,11 +41,19 @@ class FactoryFailed(OmniError):
 
 @dataclass(frozen=True, slots=True)
 class StageBuild:
-    """One stage to build: instance name, import path of its factory, arguments."""
+    """One stage to build.
+
+    Attributes:
+        instance: name of the instance.
+        factory_path: import path of its factory.
+        kwargs: the factory's arguments.
+        kv_cache_bytes: budget of the one engine it builds, None where none was set.
+    """
 
     instance: str
     factory_path: str
     kwargs: dict[str, object]
+    kv_cache_bytes: int | None = None
 
 
 def build_schedulers(builds: Iterable[StageBuild], lock_file: Path | None) -> dict[str, Scheduler]:
@@ -78,6 +87,7 @@ def _built(build: StageBuild) -> Scheduler:
     logger.info("building stage", stage=build.instance, factory=build.factory_path)
     factory = cast("StageFactory", load_hook(build.factory_path))
     try:
-        return scheduler_of(factory(**build.kwargs))
+        with kv_cache_bytes(build.instance, build.kv_cache_bytes):
+            return scheduler_of(factory(**build.kwargs))
     except Exception as error:  # the author's code
         raise FactoryFailed(f"{build.instance}: {build.factory_path} failed: {error}") from error
