@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -11,11 +10,14 @@ from typing import Any
 from omni_models.qwen3_omni.tiny import write_tiny_checkpoint
 
 
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+
+
 @cache
 def tiny_checkpoint(seed: int = 7) -> Path:
     """Return the folder of a tiny checkpoint, read-only by agreement, gone when Python ends."""
     folder = tempfile.TemporaryDirectory(prefix=f"tiny-{seed}-", ignore_cleanup_errors=True)
-    atexit.register(folder.cleanup)
+    _FOLDERS.append(folder)
     write_tiny_checkpoint(Path(folder.name), seed)
     return Path(folder.name)
 
