@@ -75,7 +75,13 @@ def test_a_gateway_imports_nothing_heavy() -> None:
         (["--listen=127.0.0.1:0", "--tls-key=key.pem"], "belong together"),
         (["--listen=127.0.0.1:0", "--config=nowhere.yaml"], "nowhere.yaml"),
         (
-            ["--listen=127.0.0.1:0", "--tls-key=k", "--tls-certificate=c", "--tls-ca=a", "--no-auth"],
+            [
+                "--listen=127.0.0.1:0",
+                "--tls-key=k",
+                "--tls-certificate=c",
+                "--tls-ca=a",
+                "--no-auth",
+            ],
             "No such file",
         ),
         (["--listen=unix:/nowhere/at/all.sock", "--no-auth"], "cannot listen"),
