@@ -21,7 +21,7 @@ forward() { # SERVICE PORT
   local log=$out/port-forward-$2.log
   kubectl port-forward "service/$1" ":$2" >"$log" 2>&1 &
   forwards+=($!)
-  until grep -q 'Forwarding from 127.0.0.1' "$log"; do
+  until grep -q 'Forwarding from 127.0.0.1:[0-9]* -> ' "$log"; do
     kill -0 "${forwards[-1]}" || { cat "$log" >&2; exit 1; }
     sleep 0.05
   done
