@@ -9,7 +9,6 @@ from typing import Any
 
 from omni_models.qwen3_omni.tiny import write_tiny_checkpoint
 
-
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
