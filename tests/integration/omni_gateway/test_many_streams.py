@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 STREAMS = 40
 LEAVING = 8
-WORDS = 120
-LONG = 200_000
+WORDS = 40
+LONG = 50_000
 MEMORY_BYTES = 64 << 20
 """How much the whole test may add to the gateway's process, whatever its streams hold."""
 
