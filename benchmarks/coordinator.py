@@ -21,7 +21,7 @@ import grpc
 import numpy as np
 
 from benchmarks.report import Bar, alternate, main
-from omni_config.inspection import config_hash
+from omni_config.resolution.inspection import config_hash
 from omni_gateway.loading import load_config
 from omni_wire.identity import RequestKey
 from omni_wire.v1 import gateway_pb2 as pb

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.report import Bar, Ratios, alternate, count, main
-from omni_config.body import Body
-from omni_config.inspection import config_body, provenance_json
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
-from omni_config.resolve import Resolution, Sources, resolve
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.resolution.body import Body
+from omni_config.resolution.inspection import config_body, provenance_json
+from omni_config.resolution.resolve import Resolution, Sources, resolve
+from omni_config.resolution.sources import Layer, Source
 from omni_config.schema import EngineStageConfig, PipelineConfig, StageConfig
-from omni_config.sources import Layer, Source
 
 STAGES = 64
 ROUNDS = 15
@@ -105,7 +105,9 @@ def measure() -> Iterable[Bar]:
         method=f"seconds over json.dumps of the answer ({len(json.dumps(plain)) // 1024} KiB)",
     )
     yield _linearity()
-    loaded = _loaded("import omni_config, omni_config.plan, omni_config.resolve")
+    loaded = _loaded(
+        "import omni_config, omni_config.planning.plan, omni_config.resolution.resolve"
+    )
     heavy = [name for name in ("torch", "sglang", "transformers", "numpy") if name in loaded]
     yield count(len(heavy), 0, bar="heavy modules of omni_config", method="sys.modules")
     yield _start_ratio()

@@ -13,15 +13,22 @@ from dataclasses import dataclass, replace
 
 import yaml
 
-from omni_config.body import Body
-from omni_config.document import parse_document
 from omni_config.errors import ConfigError, Problem
-from omni_config.inspection import Change, changes, config_hash, config_yaml, provenance_json
-from omni_config.paths import split_path
-from omni_config.plan import PipelineRuntime
-from omni_config.provenance import Trace, Write
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.resolved_plan import plan_resolution
 from omni_config.registry import Registry
-from omni_config.resolve import (
+from omni_config.resolution.body import Body
+from omni_config.resolution.document import parse_document
+from omni_config.resolution.inspection import (
+    Change,
+    changes,
+    config_hash,
+    config_yaml,
+    provenance_json,
+)
+from omni_config.resolution.paths import split_path
+from omni_config.resolution.provenance import Trace, Write
+from omni_config.resolution.resolve import (
     Override,
     Resolution,
     Sources,
@@ -29,8 +36,7 @@ from omni_config.resolve import (
     profile_body,
     resolve,
 )
-from omni_config.resolved_plan import plan_resolution
-from omni_config.sources import Layer, Source
+from omni_config.resolution.sources import Layer, Source
 from omni_operator.api.pipeline import OmniPipeline
 from omni_operator.api.sources import Model
 from omni_operator.api.status import ChangedSetting, ConfigStatus

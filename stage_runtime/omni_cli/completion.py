@@ -16,8 +16,8 @@ from omni_cli.arguments import Setting
 from omni_cli.selection import Choice, known_pipelines, select_pipeline
 from omni_cli.settings_command import settings_of
 from omni_config.errors import OmniError
-from omni_config.grammar import FREE_LEAF, Grammar, Group, Keyed, Leaf, Node, grammar_of
 from omni_config.registry import PipelineClass
+from omni_config.resolution.grammar import FREE_LEAF, Grammar, Group, Keyed, Leaf, Node, grammar_of
 from omni_config.schema import PipelineConfig
 from omni_config.settings import EngineArgs, FactoryArgs
 from omni_config.vocabulary import engine_keys, factory_signature

@@ -17,7 +17,7 @@ from omni_cli.output import Format, Line, Span, line, print_data, print_lines, p
 from omni_cli.settings_command import SettingsCommand
 from omni_cli.sources import Resolved, SourceOptions, resolve_sources, takes_sources
 from omni_config.errors import ConfigError, Problem
-from omni_config.inspection import (
+from omni_config.resolution.inspection import (
     UNCHANGED,
     changes,
     config_body,

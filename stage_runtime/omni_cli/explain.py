@@ -12,12 +12,12 @@ from textwrap import indent
 
 from omni_cli.sources import Resolved
 from omni_config.consumer_keys import unknown_keys
-from omni_config.environment import shell_notes
-from omni_config.grammar import Address
-from omni_config.inspection import compile_path, explain_all_lines, explain_lines
-from omni_config.instances import device_override_warnings
-from omni_config.paths import Path, format_path
-from omni_config.provenance import Trace, TraceJson, Write, value_at
+from omni_config.planning.environment import shell_notes
+from omni_config.planning.instances import device_override_warnings
+from omni_config.resolution.grammar import Address
+from omni_config.resolution.inspection import compile_path, explain_all_lines, explain_lines
+from omni_config.resolution.paths import Path, format_path
+from omni_config.resolution.provenance import Trace, TraceJson, Write, value_at
 
 CONFIG_CLS = "config_cls"
 

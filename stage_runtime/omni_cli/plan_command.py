@@ -12,10 +12,10 @@ from omni_cli.output import Format, print_data, print_lines, print_warnings, spe
 from omni_cli.plan_lines import plan_lines
 from omni_cli.settings_command import SettingsCommand
 from omni_cli.sources import SourceOptions, resolve_sources, takes_sources
-from omni_config.devices import NO_DEVICES, Device, DeviceTable
 from omni_config.errors import ConfigError, Problem
-from omni_config.instances import expand_replicas
-from omni_config.resolved_plan import plan_resolution
+from omni_config.planning.devices import NO_DEVICES, Device, DeviceTable
+from omni_config.planning.instances import expand_replicas
+from omni_config.planning.resolved_plan import plan_resolution
 from omni_config.schema import PipelineConfig
 from omni_config.units import parse_bytes
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from omni_cli.output import Line, Span, line
-from omni_config.instances import StageInstance
-from omni_config.placement import GpuPlan
-from omni_config.plan import PipelineRuntime
-from omni_config.processes import ProcessGroup
+from omni_config.planning.instances import StageInstance
+from omni_config.planning.placement import GpuPlan
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.processes import ProcessGroup
 from omni_config.units import format_gib
 
 BAR_CELLS = 20

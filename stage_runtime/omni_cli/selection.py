@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omni_config.body import Body
 from omni_config.checkpoint import read_checkpoint_config
-from omni_config.document import read_document
 from omni_config.errors import ConfigError, Problem
 from omni_config.registry import PipelineClass, Registry
-from omni_config.resolve import file_body, pipeline_of
-from omni_config.sources import Source
+from omni_config.resolution.body import Body
+from omni_config.resolution.document import read_document
+from omni_config.resolution.resolve import file_body, pipeline_of
+from omni_config.resolution.sources import Source
 from omni_models import catalog
 
 TEXT_VARIANT = "text"

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
-from omni_config.grammar import Group, Keyed, Leaf, Node, grammar_of
 from omni_config.registry import PipelineClass, Registry
+from omni_config.resolution.grammar import Group, Keyed, Leaf, Node, grammar_of
 from omni_config.schema import EngineStageConfig, PipelineConfig
 from omni_config.vocabulary import (
     FactorySignature,

@@ -14,10 +14,10 @@ from omni_cli.arguments import Setting
 from omni_cli.completion import complete_variant
 from omni_cli.selection import Choice, Selection, known_pipelines, select_pipeline
 from omni_cli.settings_command import options_of, settings_of
-from omni_config.document import read_document
 from omni_config.errors import ConfigError, Problem
-from omni_config.grammar import Grammar, grammar_of
-from omni_config.resolve import Resolution, Sources, profile_body, resolve
+from omni_config.resolution.document import read_document
+from omni_config.resolution.grammar import Grammar, grammar_of
+from omni_config.resolution.resolve import Resolution, Sources, profile_body, resolve
 from omni_config.schema import PipelineConfig
 from omni_config.suggestions import nearest
 

@@ -31,7 +31,7 @@ from omni_config.settings import (
 from omni_config.units import ByteCount
 
 if TYPE_CHECKING:
-    from omni_config.placement import PlacementPlan
+    from omni_config.planning.placement import PlacementPlan
 
 CPU_COUNT = "<CPU_COUNT>"
 """Stands in an environment value for the number of CPUs the started process may use."""

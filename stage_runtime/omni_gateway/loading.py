@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from omni_config.document import read_document
-from omni_config.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.resolution.document import read_document
+from omni_config.resolution.resolve import Sources, file_body, pipeline_of, resolve
 from omni_config.schema import PipelineConfig
 from omni_models.catalog import registry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omni_config.inspection import config_yaml
+from omni_config.resolution.inspection import config_yaml
 from omni_config.schema import PipelineConfig, StageConfig
 from omni_gateway.coordinator import Coordinator
 from omni_gateway.coordinator.directory import Replica

@@ -18,8 +18,8 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
-from omni_config.admission import max_in_flight
-from omni_config.inspection import config_hash
+from omni_config.planning.admission import max_in_flight
+from omni_config.resolution.inspection import config_hash
 from omni_config.schema import PipelineConfig
 from omni_gateway.access.grpc_guard import GuardInterceptor
 from omni_gateway.api_service import ApiService

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from omni_config.devices import NO_DEVICES
-from omni_config.document import read_document
-from omni_config.environment import Host
 from omni_config.errors import ConfigError, OmniError, Problem
-from omni_config.inspection import config_hash
-from omni_config.instances import StageInstance
-from omni_config.launch import group_launch, launch_kwargs
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
-from omni_config.processes import GroupKind, ProcessGroup
-from omni_config.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.planning.devices import NO_DEVICES
+from omni_config.planning.environment import Host
+from omni_config.planning.instances import StageInstance
+from omni_config.planning.launch import group_launch, launch_kwargs
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.planning.processes import GroupKind, ProcessGroup
+from omni_config.resolution.document import read_document
+from omni_config.resolution.inspection import config_hash
+from omni_config.resolution.resolve import Sources, file_body, pipeline_of, resolve
 from omni_config.suggestions import nearest
 from omni_config.vocabulary import FactorySignature, factory_signature
 from omni_models.catalog import registry

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omni_config.document import read_document
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
-from omni_config.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.resolution.document import read_document
+from omni_config.resolution.resolve import Sources, file_body, pipeline_of, resolve
 from omni_gateway.clients import Clients
 from omni_gateway.coordinator import CoordinatorOptions
 from omni_gateway.server import Addresses, GatewayServer

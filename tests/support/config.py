@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omni_config.document import parse_document
 from omni_config.registry import Registry
-from omni_config.resolve import Resolution, Sources, file_body, pipeline_of, resolve
+from omni_config.resolution.document import parse_document
+from omni_config.resolution.resolve import Resolution, Sources, file_body, pipeline_of, resolve
 from omni_config.schema import PipelineConfig
 from omni_models.catalog import registry as shipped_registry
 

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 
 from examples.two_level_stream.topology import TwoLevelStreamPipelineConfig
-from omni_config.inspection import config_hash
+from omni_config.resolution.inspection import config_hash
 from omni_gateway.coordinator import (
     Coordinator,
     CoordinatorOptions,

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from omni_config.document import read_document
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
-from omni_config.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.resolution.document import read_document
+from omni_config.resolution.resolve import Sources, file_body, pipeline_of, resolve
 from omni_config.schema import PipelineConfig
 from omni_models.catalog import registry
 from omni_wire.control_link import SERVICE

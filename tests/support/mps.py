@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from omni_config.mps import CLIENT_TOKEN_VARIABLE
+from omni_config.planning.mps import CLIENT_TOKEN_VARIABLE
 from omni_runtime.mps.control import PIPE_VARIABLE, MpsQuota
 from omni_runtime.mps.daemon import LeaseTimes
 from omni_runtime.mps.lease import MpsLease

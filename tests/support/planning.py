@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omni_config.devices import Device, DeviceTable
 from omni_config.errors import ConfigError
-from omni_config.plan import PipelineRuntime, Signatures, prepare_pipeline_runtime
+from omni_config.planning.devices import Device, DeviceTable
+from omni_config.planning.plan import PipelineRuntime, Signatures, prepare_pipeline_runtime
 from omni_config.vocabulary import FactorySignature, Parameter
 from tests.support.config import Case, load_case
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from omni_config.instances import StageInstance, expand_replicas
+from omni_config.planning.instances import StageInstance, expand_replicas
 from omni_config.schema import PipelineConfig
 from omni_runtime.group_stages import scheduler_of
 from omni_runtime.stage_events import GatewayPeer

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from omni_config.instances import expand_replicas
+from omni_config.planning.instances import expand_replicas
 from omni_config.schema import PipelineConfig
 from omni_runtime.group_stages import scheduler_of
 from omni_runtime.scheduler import OutboxMessage

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 
 from examples.two_level_stream.topology import TwoLevelStreamPipelineConfig
-from omni_config.inspection import config_hash
+from omni_config.resolution.inspection import config_hash
 from omni_gateway.coordinator import Coordinator, CoordinatorOptions
 from omni_gateway.server import Addresses, GatewayServer
 from omni_wire.control_link import GroupLink

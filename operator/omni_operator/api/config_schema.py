@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from omni_config.grammar import Grammar, Group, Keyed, Leaf, Node
-from omni_config.scalars import ScalarType
+from omni_config.resolution.grammar import Grammar, Group, Keyed, Leaf, Node
+from omni_config.resolution.scalars import ScalarType
 from omni_config.schema import EngineStageConfig, PipelineConfig, StageConfig
 from omni_operator.api.base import INT_OR_STRING, LIST_TYPE, PRESERVE_UNKNOWN
 

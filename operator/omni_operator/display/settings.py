@@ -14,7 +14,7 @@ from omni_operator.render.manifest import Manifest
 from omni_operator.resolution import short_text
 
 Row = Mapping[str, Any]
-"""The history of one path, as `omni_config.provenance` writes it."""
+"""The history of one path, as `omni_config.resolution.provenance` writes it."""
 
 
 def config_text(config_map: Manifest) -> str:

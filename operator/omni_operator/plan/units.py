@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from omni_config.plan import PipelineRuntime
-from omni_config.processes import ProcessGroup
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.processes import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from omni_config.errors import Problem
 from omni_config.schema import StageConfig, engine_of
 
 if TYPE_CHECKING:
-    from omni_config.instances import StageInstance
-    from omni_config.placement import PlacementPlan
+    from omni_config.planning.instances import StageInstance
+    from omni_config.planning.placement import PlacementPlan
 
 AR_STAGES = ("thinker", "talker_ar")
 GPU_STAGES = ("image_encoder", "audio_encoder", "thinker", "talker_ar", "code2wav")

@@ -24,7 +24,7 @@ from omni_config.settings import FactoryArgs, PlacementConfig
 from omni_models.qwen3_omni.placement_policy import colocated_problems, separate_problems
 
 if TYPE_CHECKING:
-    from omni_config.placement import PlacementPlan
+    from omni_config.planning.placement import PlacementPlan
 
 FACTORIES = "omni_models.qwen3_omni.factories"
 ROUTING = "omni_models.qwen3_omni.routing"

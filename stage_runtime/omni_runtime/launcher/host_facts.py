@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from omni_config.devices import Device, DeviceTable
 from omni_config.errors import OmniError
+from omni_config.planning.devices import Device, DeviceTable
 
 MPS_CONTROL = "nvidia-cuda-mps-control"
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")

@@ -7,10 +7,10 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from omni_config.environment import Host
-from omni_config.inspection import config_yaml
-from omni_config.resolve import Resolution
-from omni_config.resolved_plan import plan_resolution
+from omni_config.planning.environment import Host
+from omni_config.planning.resolved_plan import plan_resolution
+from omni_config.resolution.inspection import config_yaml
+from omni_config.resolution.resolve import Resolution
 from omni_runtime.launcher.display import Display
 from omni_runtime.launcher.host_facts import usable_cpus, visible_devices
 from omni_runtime.launcher.local_processes import Programs, Wiring, local_processes

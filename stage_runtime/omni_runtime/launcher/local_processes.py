@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omni_config.devices import DeviceTable
-from omni_config.endpoints import MAX_SOCKET_PATH_BYTES
-from omni_config.environment import Host
 from omni_config.errors import OmniError
-from omni_config.launch import group_launch
-from omni_config.plan import PipelineRuntime
-from omni_config.processes import ProcessGroup
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.endpoints import MAX_SOCKET_PATH_BYTES
+from omni_config.planning.environment import Host
+from omni_config.planning.launch import group_launch
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.processes import ProcessGroup
 from omni_runtime.launcher.child_process import Command
 from omni_runtime.launcher.roles import Role
 

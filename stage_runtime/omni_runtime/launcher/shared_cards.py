@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from omni_config.mps import CLIENT_TOKEN_VARIABLE, MpsDecision, state_root
-from omni_config.plan import PipelineRuntime
-from omni_config.visibility import VISIBLE_DEVICES
+from omni_config.planning.mps import CLIENT_TOKEN_VARIABLE, MpsDecision, state_root
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.visibility import VISIBLE_DEVICES
 from omni_runtime.launcher.cards import Cards, NoSharedCards
 from omni_runtime.mps.daemon import LeaseTimes
 from omni_runtime.mps.lease import MpsLease

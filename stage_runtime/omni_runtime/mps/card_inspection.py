@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omni_config.mps import CLIENT_TOKEN_VARIABLE
+from omni_config.planning.mps import CLIENT_TOKEN_VARIABLE
 from omni_runtime.mps.card_store import CardStore
 from omni_runtime.mps.control import PIPE_VARIABLE, MpsControl
 from omni_runtime.mps.errors import MpsControlFailed

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from omni_config.devices import DeviceTable
-from omni_config.document import read_document
-from omni_config.mps import STATE_ROOT_VARIABLE
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
-from omni_config.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.mps import STATE_ROOT_VARIABLE
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.resolution.document import read_document
+from omni_config.resolution.resolve import Sources, file_body, pipeline_of, resolve
 from omni_config.schema import PipelineConfig
 from omni_models.catalog import registry
 from omni_runtime.launcher.cards import Cards, NoSharedCards

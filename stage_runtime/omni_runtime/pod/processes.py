@@ -10,14 +10,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from omni_config.devices import Device, DeviceTable
-from omni_config.environment import Host
 from omni_config.errors import OmniError
-from omni_config.launch import group_launch
-from omni_config.mps import MpsDecision
-from omni_config.plan import PipelineRuntime
-from omni_config.processes import GroupKind, ProcessGroup
-from omni_config.visibility import VISIBLE_DEVICES
+from omni_config.planning.devices import Device, DeviceTable
+from omni_config.planning.environment import Host
+from omni_config.planning.launch import group_launch
+from omni_config.planning.mps import MpsDecision
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.processes import GroupKind, ProcessGroup
+from omni_config.planning.visibility import VISIBLE_DEVICES
 from omni_runtime.launcher.child_process import Command
 from omni_runtime.launcher.local_processes import (
     CONSTRUCTION_LOCK_VARIABLE,

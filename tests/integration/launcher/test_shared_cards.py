@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from omni_config.resolve import Resolution
+from omni_config.resolution.resolve import Resolution
 from omni_config.schema import PipelineConfig, StageConfig
 from omni_config.settings import EndpointConfig, MpsMode
 from omni_runtime.launcher.launch import LaunchOptions, launch

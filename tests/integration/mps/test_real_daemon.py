@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from omni_config.mps import CLIENT_TOKEN_VARIABLE
+from omni_config.planning.mps import CLIENT_TOKEN_VARIABLE
 from omni_runtime.launcher.host_facts import MPS_CONTROL, visible_devices
 from omni_runtime.mps.control import LOG_VARIABLE, PIPE_VARIABLE
 from omni_runtime.mps.daemon import LeaseTimes

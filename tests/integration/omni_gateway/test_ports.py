@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from examples.two_level_stream.topology import TwoLevelStreamPipelineConfig
-from omni_config.inspection import config_hash
+from omni_config.resolution.inspection import config_hash
 from omni_gateway.server import Addresses, GatewayServer
 from omni_wire.credentials import Plaintext
 from omni_wire.errors import ConfigMismatch

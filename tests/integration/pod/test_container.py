@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from examples.echo.topology import EchoPipelineConfig
-from omni_config.inspection import config_yaml
+from omni_config.resolution.inspection import config_yaml
 from omni_config.settings import EndpointConfig
 from omni_runtime.pod.container import run_container
 from omni_runtime.pod.options import parse_options

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from omni_config.document import read_document
-from omni_config.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.resolution.document import read_document
+from omni_config.resolution.resolve import Sources, file_body, pipeline_of, resolve
 from omni_models.catalog import registry
 from omni_models.qwen3_omni.code2wav.codec import Codec
 from omni_models.qwen3_omni.code2wav.config import CodecConfig

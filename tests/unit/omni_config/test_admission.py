@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from omni_config.errors import PlanError
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from tests.support.pipelines import chain, engine, replicas, stage
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from omni_config.devices import Device, DeviceTable
 from omni_config.errors import PlanError
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.devices import Device, DeviceTable
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from tests.support.config import load_case
 from tests.support.pipelines import chain, engine, stage

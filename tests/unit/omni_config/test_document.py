@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from omni_config.document import parse_document, read_document
 from omni_config.errors import ConfigError
+from omni_config.resolution.document import parse_document, read_document
 
 
 def test_each_value_knows_its_line_and_its_spelling() -> None:

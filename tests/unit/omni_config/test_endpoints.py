@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from omni_config.devices import NO_DEVICES, Device, DeviceTable
-from omni_config.endpoints import MAX_SOCKET_PATH_BYTES, startup_lock_name
 from omni_config.errors import PlanError
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.devices import NO_DEVICES, Device, DeviceTable
+from omni_config.planning.endpoints import MAX_SOCKET_PATH_BYTES, startup_lock_name
+from omni_config.planning.plan import prepare_pipeline_runtime
 from tests.support.pipelines import chain, stage
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from omni_config.environment import Host, children_environment, worker_environment
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.environment import Host, children_environment, worker_environment
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import CPU_COUNT, PipelineConfig, StageConfig
 from tests.support.pipelines import chain, stage
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from omni_config.errors import ConfigError, PlanError, Problem
-from omni_config.factory_kwargs import Injection, factory_kwargs
-from omni_config.plan import Signatures, prepare_pipeline_runtime
+from omni_config.planning.factory_kwargs import Injection, factory_kwargs
+from omni_config.planning.plan import Signatures, prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig, StageConfig
 from tests.support.pipelines import FACTORY, chain, engine, replicas, stage
 from tests.support.planning import no_signatures, signature, signatures_of

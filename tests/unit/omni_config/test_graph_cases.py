@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from omni_config.errors import ConfigError
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import EngineStageConfig, PipelineConfig, StageConfig
 from tests.support.config import Case, cases, deviations
 

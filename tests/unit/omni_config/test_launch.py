@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from omni_config.devices import Device, DeviceTable
-from omni_config.environment import Host
-from omni_config.launch import GroupLaunch, group_launch, launch_kwargs
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.planning.devices import Device, DeviceTable
+from omni_config.planning.environment import Host
+from omni_config.planning.launch import GroupLaunch, group_launch, launch_kwargs
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from tests.support.config import load_case
 from tests.support.pipelines import FACTORY, chain, engine, replicas, stage

@@ -7,9 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from omni_config.environment import Host, rank_environment, worker_environment
 from omni_config.errors import PlanError
-from omni_config.factory_kwargs import Injection, author_problems, factory_kwargs, factory_problems
+from omni_config.planning.environment import Host, rank_environment, worker_environment
+from omni_config.planning.factory_kwargs import (
+    Injection,
+    author_problems,
+    factory_kwargs,
+    factory_problems,
+)
 from omni_config.schema import EngineStageConfig, PipelineConfig, StageConfig
 from omni_config.settings import EngineArgs, FactoryArgs
 from omni_config.vocabulary import FactorySignature

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from omni_config.body import Body
-from omni_config.document import parse_document
 from omni_config.errors import ConfigError
-from omni_config.inspection import (
+from omni_config.resolution.body import Body
+from omni_config.resolution.document import parse_document
+from omni_config.resolution.inspection import (
     compile_path,
     config_hash,
     explain_all_lines,
     explain_lines,
     provenance_json,
 )
-from omni_config.resolve import (
+from omni_config.resolution.resolve import (
     Override,
     Resolution,
     Sources,
@@ -23,8 +23,8 @@ from omni_config.resolve import (
     profile_body,
     resolve,
 )
+from omni_config.resolution.sources import Layer, Source
 from omni_config.schema import engine_of
-from omni_config.sources import Layer, Source
 from tests.support.config import registry
 
 SPEECH = "config_cls: Qwen3OmniSpeechPipelineConfig\nmodel_path: m\n"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from omni_config.devices import Device, DeviceTable
 from omni_config.errors import PlanError
-from omni_config.mps import MpsDecision, state_root
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.devices import Device, DeviceTable
+from omni_config.planning.mps import MpsDecision, state_root
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from tests.support.pipelines import chain, engine, stage
 

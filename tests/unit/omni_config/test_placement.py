@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from omni_config.devices import DeviceTable
 from omni_config.errors import PlanError, Problem
-from omni_config.placement import PlacementPlan
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.placement import PlacementPlan
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from tests.support.pipelines import chain, engine, replicas, stage
 

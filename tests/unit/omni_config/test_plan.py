@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from omni_config.errors import PlanError
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.plan import prepare_pipeline_runtime
 from tests.support.config import resolve_case
 from tests.support.pipelines import chain, engine, replicas, stage
 
@@ -19,7 +19,7 @@ SPEECH = {"yaml": "config_cls: Qwen3OmniSpeechPipelineConfig\nmodel_path: org/m\
 
 WATCHED_PLANNING = """
 import sys
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_models.catalog import registry
 
 WATCHED = ("os.mkdir", "os.rename", "os.remove", "socket.", "subprocess.", "os.exec", "os.fork",

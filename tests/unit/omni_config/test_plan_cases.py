@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from omni_config.endpoints import MAX_SOCKET_PATH_BYTES
 from omni_config.errors import PlanError
-from omni_config.instances import ReplicaBinder
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.planning.endpoints import MAX_SOCKET_PATH_BYTES
+from omni_config.planning.instances import ReplicaBinder
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
 from tests.support.config import Case, load_case
 from tests.support.planning import (
     accepted,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omni_config.errors import ConfigError
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig, StageConfig
 from tests.support.pipelines import chain, engine, stage
 

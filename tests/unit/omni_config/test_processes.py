@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omni_config.errors import PlanError
-from omni_config.plan import prepare_pipeline_runtime
-from omni_config.processes import GroupKind
+from omni_config.planning.plan import prepare_pipeline_runtime
+from omni_config.planning.processes import GroupKind
 from tests.support.pipelines import chain, engine, stage
 
 

@@ -8,12 +8,12 @@ import re
 import pytest
 
 from omni_config.errors import ConfigError
-from omni_config.grammar import Leaf, grammar_of
-from omni_config.inspection import diff_lines, provenance_json
-from omni_config.paths import split_path
-from omni_config.provenance import value_at
-from omni_config.resolve import Resolution
-from omni_config.scalars import ScalarError
+from omni_config.resolution.grammar import Leaf, grammar_of
+from omni_config.resolution.inspection import diff_lines, provenance_json
+from omni_config.resolution.paths import split_path
+from omni_config.resolution.provenance import value_at
+from omni_config.resolution.resolve import Resolution
+from omni_config.resolution.scalars import ScalarError
 from omni_config.settings import EngineArgs
 from omni_config.units import parse_bytes
 from tests.support.config import BASES, CASES, Case, cases, deviations, registry, resolve_case

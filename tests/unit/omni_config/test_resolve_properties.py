@@ -10,14 +10,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omni_config.document import parse_document
 from omni_config.errors import ConfigError, PlanError
-from omni_config.grammar import Leaf, grammar_of
-from omni_config.inspection import config_body, config_yaml
-from omni_config.paths import format_path
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
-from omni_config.provenance import plain, value_at
-from omni_config.resolve import Resolution, Sources, file_body, pipeline_of, resolve
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.resolution.document import parse_document
+from omni_config.resolution.grammar import Leaf, grammar_of
+from omni_config.resolution.inspection import config_body, config_yaml
+from omni_config.resolution.paths import format_path
+from omni_config.resolution.provenance import plain, value_at
+from omni_config.resolution.resolve import Resolution, Sources, file_body, pipeline_of, resolve
 from omni_config.schema import PipelineConfig
 from tests.support.config import registry
 

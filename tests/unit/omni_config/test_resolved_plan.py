@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omni_config.errors import PlanError, Problem
-from omni_config.resolved_plan import plan_resolution
+from omni_config.planning.resolved_plan import plan_resolution
 from tests.support.config import resolve_case
 
 YAML = """config_cls: Qwen3TTSPipelineConfig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from omni_config.errors import ConfigError
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from omni_models.qwen3_omni import routing
 from tests.support.config import Case, cases, load_case, registry

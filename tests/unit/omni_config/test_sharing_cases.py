@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from omni_config.mps import CLIENT_TOKEN_VARIABLE, STATE_ROOT_VARIABLE, MpsDecision
-from omni_config.weight_share import RUN_ID_VARIABLE, WeightShareDecision
+from omni_config.planning.mps import CLIENT_TOKEN_VARIABLE, STATE_ROOT_VARIABLE, MpsDecision
+from omni_config.planning.weight_share import RUN_ID_VARIABLE, WeightShareDecision
 from tests.support.config import Case
 from tests.support.planning import accepted, plan_case, planning_cases
 

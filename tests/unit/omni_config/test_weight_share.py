@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from omni_config.errors import ConfigError, PlanError
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig, StageConfig
 from tests.support.pipelines import chain, engine, replicas, stage
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from omni_config.document import read_document
-from omni_config.plan import prepare_pipeline_runtime
-from omni_config.resolve import Resolution, Sources, file_body, pipeline_of, resolve
+from omni_config.planning.plan import prepare_pipeline_runtime
+from omni_config.resolution.document import read_document
+from omni_config.resolution.resolve import Resolution, Sources, file_body, pipeline_of, resolve
 from omni_models.catalog import registry
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from omni_config.errors import Problem
-from omni_config.instances import expand_replicas
-from omni_config.placement import plan_placement
+from omni_config.planning.instances import expand_replicas
+from omni_config.planning.placement import plan_placement
 from omni_config.schema import PipelineConfig
 from omni_models.qwen3_omni.topology import (
     Qwen3OmniSpeechColocatedPipelineConfig,

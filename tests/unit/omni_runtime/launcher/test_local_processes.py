@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from omni_config.devices import NO_DEVICES, Device, DeviceTable
-from omni_config.environment import Host
-from omni_config.plan import prepare_pipeline_runtime
+from omni_config.planning.devices import NO_DEVICES, Device, DeviceTable
+from omni_config.planning.environment import Host
+from omni_config.planning.plan import prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from omni_runtime.launcher.local_processes import (
     CONSTRUCTION_LOCK_VARIABLE,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from omni_config.devices import Device, DeviceTable
-from omni_config.environment import Host
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.planning.devices import Device, DeviceTable
+from omni_config.planning.environment import Host
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
 from omni_config.schema import PipelineConfig
 from omni_runtime.launcher.local_processes import LocalProcess
 from omni_runtime.pod.options import PodOptions, parse_options

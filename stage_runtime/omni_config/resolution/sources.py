@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from omni_config.grammar import Address
+from omni_config.resolution.grammar import Address
 
 
 class Layer(IntEnum):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 
-from omni_config.devices import DeviceTable
 from omni_config.errors import Problem
-from omni_config.instances import ReplicaTopology, StageInstance
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.instances import ReplicaTopology, StageInstance
+from omni_config.planning.visibility import visible_entries
 from omni_config.schema import PipelineConfig
-from omni_config.visibility import visible_entries
 
 FRACTION_TOLERANCE = 1e-9
 _FRACTION_DIGITS = 12

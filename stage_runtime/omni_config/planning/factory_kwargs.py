@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from omni_config.consumer_keys import unknown_factory_keys
 from omni_config.errors import Problem
-from omni_config.placement import PlacementPlan
+from omni_config.planning.placement import PlacementPlan
 from omni_config.rules import LAUNCH_FACTORY_KEYS, PLACEMENT_ENGINE_KEYS, PLACEMENT_FACTORY_KEYS
 from omni_config.schema import EngineStageConfig, PipelineConfig, StageConfig
 from omni_config.suggestions import nearest

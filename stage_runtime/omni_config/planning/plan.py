@@ -11,46 +11,46 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
-from omni_config.admission import admission_problems, admission_warnings, max_in_flight
-from omni_config.budgets import (
+from omni_config.consumer_keys import unknown_engine_keys
+from omni_config.errors import PlanError, Problem
+from omni_config.planning.admission import admission_problems, admission_warnings, max_in_flight
+from omni_config.planning.budgets import (
     capacity_problems,
     contradiction_problems,
     unbounded_engine_problems,
     uncounted_warnings,
 )
-from omni_config.consumer_keys import unknown_engine_keys
-from omni_config.devices import NO_DEVICES, DeviceTable
-from omni_config.draft import PlanDraft, draft_plan
-from omni_config.endpoints import Endpoints, endpoint_problems, plan_endpoints
-from omni_config.environment import shell_notes
-from omni_config.errors import PlanError, Problem
-from omni_config.factory_kwargs import (
+from omni_config.planning.devices import NO_DEVICES, DeviceTable
+from omni_config.planning.draft import PlanDraft, draft_plan
+from omni_config.planning.endpoints import Endpoints, endpoint_problems, plan_endpoints
+from omni_config.planning.environment import shell_notes
+from omni_config.planning.factory_kwargs import (
     author_problems,
     device_text_problems,
     factory_problems,
     override_problems,
 )
-from omni_config.instances import (
+from omni_config.planning.instances import (
     ReplicaTopology,
     StageInstance,
     device_override_warnings,
     replica_problems,
 )
-from omni_config.mps import MpsDecision, decide_mps, mps_problems
-from omni_config.placement import (
+from omni_config.planning.mps import MpsDecision, decide_mps, mps_problems
+from omni_config.planning.placement import (
     PlacementPlan,
     device_problems,
     policy_problems,
     sharing_problems,
 )
-from omni_config.processes import ProcessPlan, process_problems
-from omni_config.schema import PipelineConfig
-from omni_config.vocabulary import FactorySignature, factory_signature
-from omni_config.weight_share import (
+from omni_config.planning.processes import ProcessPlan, process_problems
+from omni_config.planning.weight_share import (
     WeightShareDecision,
     decide_weight_share,
     weight_share_problems,
 )
+from omni_config.schema import PipelineConfig
+from omni_config.vocabulary import FactorySignature, factory_signature
 
 Signatures = Callable[[str], FactorySignature | None]
 """From the import path of a factory to what it accepts, null when that cannot be known."""
@@ -81,7 +81,7 @@ class PipelineRuntime:
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as plain values under the names of this API."""
-        from omni_config.plan_json import plan_json
+        from omni_config.planning.plan_json import plan_json
 
         return plan_json(self)
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel
 
 from omni_config.errors import ConfigError
-from omni_config.paths import Path, format_path, path_error, split_path
-from omni_config.scalars import ScalarType
+from omni_config.resolution.paths import Path, format_path, path_error, split_path
+from omni_config.resolution.scalars import ScalarType
 from omni_config.schema import PipelineConfig, StageConfig
 from omni_config.settings import FreeSettings
 from omni_config.suggestions import nearest

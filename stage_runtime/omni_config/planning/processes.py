@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omni_config.errors import Problem
-from omni_config.instances import ReplicaTopology, StageInstance
+from omni_config.planning.instances import ReplicaTopology, StageInstance
 
 
 class GroupKind(StrEnum):

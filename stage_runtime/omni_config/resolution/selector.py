@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from omni_config.grammar import Group
+from omni_config.resolution.grammar import Group
 from omni_config.suggestions import nearest
 
 SELECTORS = ("stages", "engine", "exclude")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from omni_config.mps import MpsDecision
-from omni_config.placement import GpuPlan
-from omni_config.plan import PipelineRuntime
-from omni_config.processes import ProcessGroup
-from omni_config.weight_share import WeightShareDecision
+from omni_config.planning.mps import MpsDecision
+from omni_config.planning.placement import GpuPlan
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.processes import ProcessGroup
+from omni_config.planning.weight_share import WeightShareDecision
 
 
 def plan_json(runtime: PipelineRuntime) -> dict[str, object]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from omni_config.draft import PlanDraft
 from omni_config.errors import Problem
-from omni_config.processes import ProcessGroup
+from omni_config.planning.draft import PlanDraft
+from omni_config.planning.processes import ProcessGroup
 from omni_config.schema import EngineStageConfig, StageConfig
 from omni_config.settings import WeightShareMode
 

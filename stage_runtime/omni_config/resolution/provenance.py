@@ -14,10 +14,10 @@ from typing import TypedDict
 from pydantic import BaseModel
 
 from omni_config.errors import Problem
-from omni_config.paths import Path, format_path
+from omni_config.resolution.paths import Path, format_path
+from omni_config.resolution.sources import Source
 from omni_config.schema import PipelineConfig
 from omni_config.settings import FreeSettings
-from omni_config.sources import Source
 
 BASELINE = "model default - value before any patch was applied"
 

@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from omni_config.errors import ConfigError, Problem
-from omni_config.grammar import Group, Keyed
-from omni_config.paths import Path
-from omni_config.provenance import Tracer, Write, below, located, plain
-from omni_config.refusals import validation_problems
+from omni_config.resolution.grammar import Group, Keyed
+from omni_config.resolution.paths import Path
+from omni_config.resolution.provenance import Tracer, Write, below, located, plain
+from omni_config.resolution.refusals import validation_problems
+from omni_config.resolution.sources import Patch, Source
 from omni_config.schema import PipelineConfig, StageConfig
 from omni_config.settings import FreeSettings
-from omni_config.sources import Patch, Source
 
 DERIVED = Source("model default", detail="derived from the resolved TP settings at launch")
 MOVED_TO_CPU = Source("model default", detail="a stage without a GPU has no GPU budget")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from omni_config.devices import DeviceTable
 from omni_config.errors import PlanError
-from omni_config.plan import PipelineRuntime, prepare_pipeline_runtime
-from omni_config.provenance import located
-from omni_config.resolve import Resolution
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
+from omni_config.resolution.provenance import located
+from omni_config.resolution.resolve import Resolution
 
 
 def plan_resolution(

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from omni_config.draft import PlanDraft
 from omni_config.errors import Problem
-from omni_config.mps_clients import (
+from omni_config.planning.draft import PlanDraft
+from omni_config.planning.mps_clients import (
     SharedCard,
     client_obstacle,
     device_obstacle,
@@ -21,9 +21,9 @@ from omni_config.mps_clients import (
     shared_cards,
     unresolved_gpus,
 )
+from omni_config.planning.visibility import VISIBLE_DEVICES, visible_device
+from omni_config.planning.weight_share import SHARE_VARIABLE
 from omni_config.settings import MpsMode
-from omni_config.visibility import VISIBLE_DEVICES, visible_device
-from omni_config.weight_share import SHARE_VARIABLE
 
 STATE_ROOT_VARIABLE = "OMNI_MPS_STATE_ROOT"
 CLIENT_TOKEN_VARIABLE = "OMNI_MPS_CLIENT_TOKEN"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import yaml
 
 from omni_config.errors import ConfigError, Problem
-from omni_config.grammar import Address, Group, Keyed, Leaf, grammar_of
-from omni_config.paths import Path, format_path
-from omni_config.provenance import Trace, TraceJson, plain, value_at
-from omni_config.resolve import Resolution
+from omni_config.resolution.grammar import Address, Group, Keyed, Leaf, grammar_of
+from omni_config.resolution.paths import Path, format_path
+from omni_config.resolution.provenance import Trace, TraceJson, plain, value_at
+from omni_config.resolution.resolve import Resolution
 from omni_config.schema import PipelineConfig
 from omni_config.settings import EngineArgs, FactoryArgs, FreeSettings
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from omni_config.document import Mark
 from omni_config.errors import ConfigError, Problem
-from omni_config.grammar import Address, Grammar, Leaf
-from omni_config.paths import Path, format_path
-from omni_config.scalars import ScalarError
-from omni_config.selector import SelectorError, select_stages
-from omni_config.sources import Layer, Patch, Source, Specificity
+from omni_config.resolution.document import Mark
+from omni_config.resolution.grammar import Address, Grammar, Leaf
+from omni_config.resolution.paths import Path, format_path
+from omni_config.resolution.scalars import ScalarError
+from omni_config.resolution.selector import SelectorError, select_stages
+from omni_config.resolution.sources import Layer, Patch, Source, Specificity
 
 REMOVED_TOP_KEYS = {
     "stage_overrides": "the stage_overrides block was removed; write the same settings under the "

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from omni_config.devices import DeviceTable
-from omni_config.endpoints import startup_lock_name
-from omni_config.environment import (
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.endpoints import startup_lock_name
+from omni_config.planning.environment import (
     Host,
     children_environment,
     rank_environment,
     worker_environment,
 )
-from omni_config.factory_kwargs import Injection, factory_kwargs
-from omni_config.instances import StageInstance
-from omni_config.plan import PipelineRuntime
-from omni_config.processes import ProcessGroup
+from omni_config.planning.factory_kwargs import Injection, factory_kwargs
+from omni_config.planning.instances import StageInstance
+from omni_config.planning.plan import PipelineRuntime
+from omni_config.planning.processes import ProcessGroup
 from omni_config.vocabulary import FactorySignature
 
 

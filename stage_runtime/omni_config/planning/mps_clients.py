@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from omni_config.draft import PlanDraft, launch_values
-from omni_config.processes import ProcessGroup
+from omni_config.planning.draft import PlanDraft, launch_values
+from omni_config.planning.processes import ProcessGroup
 
 _ORDINAL = re.compile(r"cuda:([0-9]+)")
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from omni_config.devices import DeviceTable
 from omni_config.errors import Problem
-from omni_config.instances import StageInstance
-from omni_config.placement import GpuPlan, PlacementPlan, has_footprint, shared_by_processes
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.instances import StageInstance
+from omni_config.planning.placement import (
+    GpuPlan,
+    PlacementPlan,
+    has_footprint,
+    shared_by_processes,
+)
 from omni_config.schema import EngineStageConfig
 from omni_config.units import format_gib
 

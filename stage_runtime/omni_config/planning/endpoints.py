@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from omni_config.devices import DeviceTable
 from omni_config.errors import Problem
-from omni_config.processes import ProcessPlan
+from omni_config.planning.devices import DeviceTable
+from omni_config.planning.processes import ProcessPlan
+from omni_config.planning.visibility import visible_device
 from omni_config.schema import PipelineConfig
-from omni_config.visibility import visible_device
 
 MAX_SOCKET_PATH_BYTES = 107
 """`sun_path` of a Unix socket, less its terminating zero byte."""

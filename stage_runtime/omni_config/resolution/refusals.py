@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from omni_config.errors import Problem
-from omni_config.paths import Path, format_path
-from omni_config.scalars import describe_type
+from omni_config.resolution.paths import Path, format_path
+from omni_config.resolution.scalars import describe_type
 from omni_config.suggestions import nearest
 
 _SHOWN_CHARACTERS = 80

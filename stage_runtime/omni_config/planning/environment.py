@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from omni_config.errors import PlanError, Problem
+from omni_config.planning.visibility import VISIBLE_DEVICES, visible_device, visible_entries
 from omni_config.schema import CPU_COUNT, PipelineConfig, StageConfig
-from omni_config.visibility import VISIBLE_DEVICES, visible_device, visible_entries
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 _PRELOAD = "LD_PRELOAD"

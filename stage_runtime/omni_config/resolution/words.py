@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from omni_config.errors import ConfigError, Problem
-from omni_config.grammar import Address, Grammar, Group, Keyed
-from omni_config.scalars import ScalarError
-from omni_config.sources import Layer, Patch, Source, Specificity
+from omni_config.resolution.grammar import Address, Grammar, Group, Keyed
+from omni_config.resolution.scalars import ScalarError
+from omni_config.resolution.sources import Layer, Patch, Source, Specificity
 
 DOTTED = Source("cli dotted", "command line")
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from omni_config.devices import NO_DEVICES, DeviceTable
-from omni_config.instances import ReplicaTopology, StageInstance, expand_replicas
-from omni_config.placement import PlacementPlan, plan_placement
-from omni_config.processes import ProcessGroup, ProcessPlan, plan_processes
+from omni_config.planning.devices import NO_DEVICES, DeviceTable
+from omni_config.planning.instances import ReplicaTopology, StageInstance, expand_replicas
+from omni_config.planning.placement import PlacementPlan, plan_placement
+from omni_config.planning.processes import ProcessGroup, ProcessPlan, plan_processes
 from omni_config.schema import PipelineConfig, engine_of
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from omni_config.body import Body, body_patches, config_class_name
 from omni_config.consumer_keys import unknown_keys
-from omni_config.document import Document
 from omni_config.errors import ConfigError, Problem
-from omni_config.grammar import Grammar, grammar_of
-from omni_config.instances import device_override_warnings
-from omni_config.merge import Merge, conflicts
-from omni_config.paths import Path
-from omni_config.provenance import Trace
+from omni_config.planning.instances import device_override_warnings
 from omni_config.registry import Registry
+from omni_config.resolution.body import Body, body_patches, config_class_name
+from omni_config.resolution.document import Document
+from omni_config.resolution.grammar import Grammar, grammar_of
+from omni_config.resolution.merge import Merge, conflicts
+from omni_config.resolution.paths import Path
+from omni_config.resolution.provenance import Trace
+from omni_config.resolution.sources import Layer, Patch, Source
+from omni_config.resolution.words import broadcast_patches, flag_patch, value_patch, word_patches
 from omni_config.schema import PipelineConfig
-from omni_config.sources import Layer, Patch, Source
-from omni_config.words import broadcast_patches, flag_patch, value_patch, word_patches
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Who set what: from files, objects and flags to a configuration that knows its history."""
