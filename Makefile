@@ -22,7 +22,7 @@ UV = $(eval UV := $$(shell python3 scripts/bootstrap_uv.py))$(UV)
 sync = echo "set-up: $(VENV) with $(1)" && UV_PROJECT_ENVIRONMENT=$(VENV) $(addprefix PYENV_VERSION=,$(PYTHON)) $(UV) sync --quiet --frozen \
 	$(addprefix --python ,$(PYTHON)) $(addprefix --extra ,$(1))
 
-.PHONY: help setup setup-runtime test check generate pictures bench soak demo lock cuda-constraints clean
+.PHONY: help setup setup-runtime test test-all check generate pictures bench soak demo lock cuda-constraints clean
 .DEFAULT_GOAL := help
 
 help:  ## Show the targets
@@ -39,6 +39,10 @@ test:  ## Set up, check and run every test that this machine can run
 	@$(call sync,$(SYNC_EXTRAS)) --inexact
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest
+
+test-all:  ## The same, with the whole comparison with transformers
+	@$(call sync,$(SYNC_EXTRAS)) --inexact
+	$(BIN)/python -m pytest -m ""
 
 check: setup  ## Lint, types, import contract, generated files, lock
 	$(BIN)/ruff check --quiet

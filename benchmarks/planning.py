@@ -105,9 +105,7 @@ def measure() -> Iterable[Bar]:
         method=f"seconds over json.dumps of the answer ({len(json.dumps(plain)) // 1024} KiB)",
     )
     yield _linearity()
-    loaded = _loaded(
-        "import omni_config, omni_config.planning.plan, omni_config.resolution.resolve"
-    )
+    loaded = _loaded("import omni_config.planning.plan, omni_config.resolution.resolve")
     heavy = [name for name in ("torch", "sglang", "transformers", "numpy") if name in loaded]
     yield count(len(heavy), 0, bar="heavy modules of omni_config", method="sys.modules")
     yield _start_ratio()
