@@ -18,7 +18,7 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
-HOP_HEADERS = ("Connection", "Content-Length", "Host", "Transfer-Encoding", "Content-Encoding")
+HOP_HEADERS = ("Connection", "Content-Length", "Host", "Transfer-Encoding")
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ async def eventually(
 
 @contextlib.asynccontextmanager
 async def open_site(
-    cluster: Cluster, directory: Path, gpus: int = 8, **changes: Any
+    cluster: Cluster, directory: Path, gpus: int = 1000, **changes: Any
 ) -> AsyncIterator[Site]:
     """A namespace with all that belongs to it, while the context lasts."""
     namespace = f"site-{os.getpid()}-{next(_numbers)}"

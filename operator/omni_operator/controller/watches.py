@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import kopf
 from kopf._cogs.structs.credentials import Vault  # types of public arguments, without public names
@@ -30,6 +31,7 @@ REQUEST_SECONDS = 15.0
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses of kopf's own retries; afterwards the watch is given up and all start again."""
 IDLE_WORKER_SECONDS = 0.5
+CANCEL_SECONDS = 0.5
 HEALTHY_SECONDS = 60.0
 """A run of kopf that lasted this long was no failed start."""
 
@@ -64,6 +66,7 @@ class Watches:
         self._on_spawned = on_spawned
         self._backoff = backoff or Backoff(first=0.5, limit=30.0)
         self._run: asyncio.Task[None] | None = None
+        self._filling: Indexes | None = None
         self.indexes: Indexes | None = None
         self.restarts = 0
 
@@ -106,9 +109,7 @@ class Watches:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end({*tasks, *_watchers(self._namespaces)})
             await vault.close()
         for task in done:
             task.result()
@@ -117,10 +118,12 @@ class Watches:
         """Return empty indexes. kopf tells the first change only when all of them are complete."""
 
         def changed(key: PipelineKey, resource: Resource) -> None:
+            if indexes is not self._filling:
+                return
             self.indexes = indexes
             self._on_change(key, resource)
 
-        indexes = Indexes(self.kinds, changed)
+        indexes = self._filling = Indexes(self.kinds, changed)
         return indexes
 
     def _registry(self, indexes: Indexes) -> kopf.OperatorRegistry:
@@ -164,6 +167,29 @@ def _settings(indexes: Indexes) -> kopf.OperatorSettings:
             at = kind.resource.group, kind.resource.version, kind.resource.plural
             settings.watching.label_selectors[at] = kind.selector
     return settings
+
+
+def _watchers(namespaces: Sequence[str]) -> set[asyncio.Task[Any]]:
+    """Return the tasks by which kopf watches these namespaces; it keeps them to itself."""
+    ends = tuple(f"@{namespace}" for namespace in namespaces or (None,))
+    return {
+        task
+        for task in asyncio.all_tasks()
+        if task.get_name().startswith("watcher for ") and task.get_name().endswith(ends)
+    }
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until they have ended.
+
+    A watch of kopf loses a cancellation that meets it between two requests, and would go on for
+    ever, as would whoever waits for it.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
 
 
 def _why(task: asyncio.Task[None]) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 from omni_operator.names import ANNOTATION_MANIFEST_HASH
 from omni_operator.render.manifest import Manifest
 
+_WHOLE_MAPS = ("selector", "podSelector", "namespaceSelector", "matchLabels", "nodeSelector")
+"""Maps in which one more entry changes the meaning of all; applying one replaces the whole."""
 _NAMED = ("name", "mountPath", "containerPort", "port", "type", "key")
 
 
@@ -38,7 +40,11 @@ def _differences(wanted: Any, found: Any, path: str) -> Iterator[str]:  # noqa: 
                 yield path
             return
         for key, value in wanted.items():
-            yield from _differences(value, found.get(key), f"{path}.{key}" if path else key)
+            at = f"{path}.{key}" if path else key
+            if key in _WHOLE_MAPS and set(found.get(key) or ()) - set(value or ()):
+                yield at
+            else:
+                yield from _differences(value, found.get(key), at)
     elif isinstance(wanted, list):
         yield from _list_differences(wanted, found, path)
     elif not _same(wanted, found):
