@@ -79,7 +79,7 @@ def test_streams_of_different_age_share_a_step(
 ) -> None:
     states, before = codec.states(2), [0, 0]
     pieces: list[list[torch.Tensor]] = [[], []]
-    for streams, size in [([0], 90), ([1], 3), ([0, 1], 5), ([1], 1), ([0, 1], 60), ([1], 20)]:
+    for streams, size in [([0], 90), ([1], 3), ([0, 1], 5), ([1], 1), ([0, 1], 20), ([1], 60)]:
         window = torch.stack([codes[s, :, before[s] : before[s] + size] for s in streams])
         sound = codec.decode(window, states.step(streams, [before[s] for s in streams]))
         for stream, piece in zip(streams, sound, strict=True):
