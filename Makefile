@@ -40,7 +40,7 @@ test:  ## Set up, check and run every test that this machine can run
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest
 
-test-all:  ## The same, with the whole comparison with transformers
+test-all:  ## The same, with what takes minutes: all of transformers' parity, all faults
 	@$(call sync,$(SYNC_EXTRAS)) --inexact
 	$(BIN)/python -m pytest -m ""
 

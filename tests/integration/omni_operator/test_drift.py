@@ -13,7 +13,7 @@ from omni_operator.render.manifest import Manifest
 from tests.support.end_state import end_state
 from tests.support.operator_site import Site, eventually, pipeline
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.storm]
 
 EDITS: dict[str, dict[str, Any]] = {
     "ConfigMap": {"data": {"routes.json": "{}"}},

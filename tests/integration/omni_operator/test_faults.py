@@ -15,7 +15,7 @@ from tests.support.api_proxy import Fault, Request
 from tests.support.end_state import end_state
 from tests.support.operator_site import Site, eventually, pipeline
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.storm]
 
 
 async def test_an_operator_killed_after_every_single_write_ends_where_another_does(
