@@ -9,13 +9,11 @@ built once from Go modules and kept outside the tree. Nodes and their kubelet ar
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -33,7 +31,6 @@ from tests.support.pki import Authority, write_kubeconfig, write_service_account
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "scripts" / "cluster" / "build.sh"
 START_SECONDS = 90.0
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +157,11 @@ def _scheduler_arguments(kubeconfig: Path) -> list[str]:
 def _process(program: Path, arguments: Sequence[str], directory: Path) -> Iterator[None]:
     with (directory / f"{program.name}.log").open("w") as log:
         process = subprocess.Popen(
-            [program, *arguments],
+            [*_dies_with_parent(), program, *arguments],
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
         )
     try:
         yield
@@ -178,10 +174,14 @@ def _process(program: Path, arguments: Sequence[str], directory: Path) -> Iterat
             process.wait()
 
 
-def _die_with_parent() -> None:
-    """Let the kernel end a child whose test session was killed; Linux only, as containers are."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def _dies_with_parent() -> list[str]:
+    """Words that let the kernel end a program whose test session was killed.
+
+    Not `preexec_fn`: it runs Python in the forked child, where libraries that a test session has
+    loaded run their hooks and may crash.
+    """
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
 
 
 def _wait_until_ready(url: str, directory: Path) -> None:
