@@ -56,6 +56,12 @@ class Body:
     marks: Mapping[tuple[object, ...], Mark] = field(default_factory=dict)
     managers: Mapping[tuple[object, ...], str] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """What messages call the whole of it."""
+        kind = "Config file" if self.source.kind == "yaml file" else self.source.kind
+        return f"{kind} '{self.source.origin}'"
+
     def source_of(self, keys: tuple[object, ...], detail: str = "") -> Source:
         """Return the source of the value at `keys`, at its own line."""
         mark = _nearest(self.marks, keys)
@@ -94,14 +100,9 @@ class _BodyReader:
             elif key == "shared":
                 self._shared(value)
             elif isinstance(key, str) and key in REMOVED_TOP_KEYS:
-                self._refuse((key,), key, f"{self._name}: {REMOVED_TOP_KEYS[key]}")
+                self._refuse((key,), key, f"{self._body.title}: {REMOVED_TOP_KEYS[key]}")
             else:
                 self._value((key,), None, value, Specificity.EXPLICIT)
-
-    @property
-    def _name(self) -> str:
-        kind = "Config file" if self._body.source.kind == "yaml file" else self._body.source.kind
-        return f"{kind} '{self._body.source.origin}'"
 
     def _stages(self, stages: object) -> None:
         if not isinstance(stages, Mapping):

@@ -84,7 +84,7 @@ def pipeline_of(body: Body, registry: Registry) -> type[PipelineConfig]:
         ConfigError: the body names none, or one that is not registered.
     """
     if "config_cls" not in body.values:
-        message = f"{_titled(body)} must name its pipeline class in config_cls"
+        message = f"{body.title} must name its pipeline class in config_cls"
         raise ConfigError([Problem("config_cls", message)])
     name = config_class_name(body)
     where = body.source_of(("config_cls",)).where
@@ -103,7 +103,7 @@ def resolve(pipeline: type[PipelineConfig], sources: Sources) -> Resolution:
     patches, problems = _patches(pipeline, sources)
     problems += conflicts(patches)
     patches.sort(key=lambda patch: patch.rank)
-    model_path = _baseline_model_path(pipeline, patches, sources)
+    model_path = _baseline_model_path(pipeline, patches)
     if model_path is None:
         problems.append(Problem("model_path", "model_path is required; write it, or --model-path"))
     merge = Merge(pipeline, model_path or "unknown")
@@ -153,9 +153,7 @@ def _flag_patches(grammar: Grammar, sources: Sources) -> tuple[list[Patch], list
     return patches + found, problems + refused
 
 
-def _baseline_model_path(
-    pipeline: type[PipelineConfig], patches: Sequence[Patch], sources: Sources
-) -> str | None:
+def _baseline_model_path(pipeline: type[PipelineConfig], patches: Sequence[Patch]) -> str | None:
     """Return the model path a diff starts from: the weakest one written."""
     default = pipeline.model_fields["model_path"].default
     if isinstance(default, str):
@@ -174,8 +172,3 @@ def _derive(config: PipelineConfig, merge: Merge) -> bool:
                 merge.derive(path, value)
                 derived = True
     return derived
-
-
-def _titled(body: Body) -> str:
-    kind = "Config file" if body.source.kind == "yaml file" else body.source.kind
-    return f"{kind} '{body.source.origin}'"
