@@ -1,20 +1,20 @@
-"""Compares the indexes with the API server from time to time, and puts right what a watch missed.
+"""Fills the store from lists, and finds out by them whether a watch has gone silent.
 
-A watch that was cut for long starts over with a list, and kopf says nothing of objects that are no
-longer in it. A watch that died without a word says nothing at all. Both show here: as an object
-that is gone, or as one whose index is behind for longer than a watch takes.
+Lists come before the first turn, so that a restarted operator decides on the whole picture; when a
+watch began anew, because watches say nothing of objects that vanished in between; and from time to
+time, because a watch that died says nothing at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from omni_operator.controller.client import Client
-from omni_operator.controller.indexes import Indexes, Watched
 from omni_operator.controller.logs import EventLogger
+from omni_operator.controller.store import Store
+from omni_operator.controller.watched import Watched
 
 logger = EventLogger(__name__)
 
@@ -22,88 +22,77 @@ GRACE_SECONDS = 10.0
 """A watch may be this much behind a list."""
 
 
-class Seen(NamedTuple):
+class Version(NamedTuple):
     """One version of one object."""
 
     uid: str
-    version: str
+    version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
-    """What the index of one kind lacks.
+class Silence(NamedTuple):
+    """A watch that did not tell of changes in time.
 
     Attributes:
-        missing: objects it does not have, or has in an older version.
-        vanished: objects it has and that are gone.
+        missed: number of objects.
     """
 
     kind: Watched
-    missing: tuple[Mapping[str, Any], ...]
-    vanished: tuple[Mapping[str, Any], ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.vanished)
+    missed: int
 
 
-async def audit(client: Client, indexes: Indexes, namespaces: tuple[str, ...]) -> list[Gaps]:
-    """Return what each index still lacks after a grace period.
+async def fill(
+    client: Client, store: Store, kind: Watched, namespaces: tuple[str, ...]
+) -> tuple[Version, ...]:
+    """Make the store say of one kind what a list says.
+
+    Args:
+        namespaces: those to list; all when empty.
+
+    Returns:
+        What the watch has not told yet.
+
+    Raises:
+        ApiError: the kind cannot be listed.
+    """
+    behind: list[Version] = []
+    for namespace in namespaces or (None,):
+        uids, version = set[str](), 0
+        async for page in client.pages(kind.resource, namespace, kind.selector):
+            version = page.version
+            for item in page.items:
+                store.listed(kind.resource, item)
+                one = Version(item["metadata"]["uid"], int(item["metadata"]["resourceVersion"]))
+                uids.add(one.uid)
+                if store.is_behind(kind.resource, *one):
+                    behind.append(one)
+        store.unlisted(kind.resource, namespace, uids, version)
+    return tuple(behind)
+
+
+async def audit(
+    client: Client,
+    store: Store,
+    namespaces: tuple[str, ...],
+    grace_seconds: float = GRACE_SECONDS,
+) -> list[Silence]:
+    """Put every kind right, and return the watches that are behind after a grace period.
 
     Raises:
         ApiError: a kind cannot be listed.
     """
-    found: list[Gaps] = []
-    for kind in indexes.kinds:
-        first = await _gaps(client, indexes, kind, namespaces)
-        if not first:
+    behind = {kind: await fill(client, store, kind, namespaces) for kind in store.kinds}
+    if any(behind.values()):
+        await asyncio.sleep(grace_seconds)
+    return list(_silent(store, behind.items()))
+
+
+def _silent(
+    store: Store, behind: Iterable[tuple[Watched, tuple[Version, ...]]]
+) -> Iterable[Silence]:
+    for kind, versions in behind:
+        if kind not in store.kinds:
             continue
-        await asyncio.sleep(GRACE_SECONDS)
-        second = await _gaps(client, indexes, kind, namespaces)
-        lasting = Gaps(
-            kind,
-            tuple(one for one in first.missing if _is_among(one, second.missing)),
-            tuple(one for one in first.vanished if _is_among(one, second.vanished)),
-        )
-        if lasting:
-            found.append(lasting)
-    return found
-
-
-def repair(indexes: Indexes, gaps: Gaps) -> None:
-    """Put one index right."""
-    for manifest in gaps.vanished:
-        indexes.drop(gaps.kind, manifest)
-    for manifest in gaps.missing:
-        indexes.put(gaps.kind, manifest)
-    logger.warning(
-        "watch had gaps",
-        kind=gaps.kind.resource.kind,
-        missing=len(gaps.missing),
-        vanished=len(gaps.vanished),
-    )
-
-
-async def _gaps(
-    client: Client, indexes: Indexes, kind: Watched, namespaces: tuple[str, ...]
-) -> Gaps:
-    known = {_seen(one): one for one in indexes.all_of(kind)}
-    listed: dict[Seen, Mapping[str, Any]] = {}
-    for namespace in namespaces or (None,):
-        async for one in client.list(kind.resource, namespace, kind.selector):
-            if kind.key(one) is not None:
-                listed[_seen(one)] = one
-    uids = {seen.uid for seen in listed}
-    return Gaps(
-        kind,
-        tuple(one for seen, one in listed.items() if seen not in known),
-        tuple(one for seen, one in known.items() if seen.uid not in uids),
-    )
-
-
-def _seen(manifest: Mapping[str, Any]) -> Seen:
-    metadata = manifest["metadata"]
-    return Seen(metadata["uid"], metadata["resourceVersion"])
-
-
-def _is_among(manifest: Mapping[str, Any], others: tuple[Mapping[str, Any], ...]) -> bool:
-    return _seen(manifest) in {_seen(one) for one in others}
+        missed = sum(store.is_behind(kind.resource, *one) for one in versions)
+        if missed:
+            logger.warning("watch is silent", kind=kind.resource.kind, missed=missed)
+            yield Silence(kind, missed)

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -90,12 +90,28 @@ async def load_configuration(kubeconfig: Path | None) -> Configuration:
     return configuration
 
 
+class Page(NamedTuple):
+    """Part of a list.
+
+    Attributes:
+        version: resourceVersion of the list, the same for all its pages.
+    """
+
+    version: int
+    items: tuple[Manifest, ...]
+
+
 class Client:
     """Requests to one API server."""
 
     def __init__(self, api: ApiClient, field_manager: str = FIELD_MANAGER) -> None:
         self._api = api
         self._manager = field_manager
+
+    @property
+    def configuration(self) -> Configuration:
+        """How the API server is reached."""
+        return self._api.configuration
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Manifest:
         """Return an object.
@@ -108,17 +124,31 @@ class Client:
     async def list(
         self, resource: Resource, namespace: str | None = None, selector: str = ""
     ) -> AsyncIterator[Manifest]:
-        """Yield the objects of a collection, page by page.
+        """Yield the objects of a collection.
 
         Raises:
             ApiError: it may not be listed, or is not served.
         """
+        async for page in self.pages(resource, namespace, selector):
+            for item in page.items:
+                yield item
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, selector: str = ""
+    ) -> AsyncIterator[Page]:
+        """Yield a collection page by page, at least one.
+
+        Raises:
+            ApiError: it may not be listed, is not served, or changed too long ago to go on (410).
+        """
         query = {"limit": str(LIST_PAGE)} | ({"labelSelector": selector} if selector else {})
+        named = {"apiVersion": resource.api_version, "kind": resource.kind}
         while True:
             page = await self.request("GET", resource.path(namespace), query=query)
-            for item in page.get("items") or ():
-                yield {"apiVersion": resource.api_version, "kind": resource.kind, **item}
-            token = page.get("metadata", {}).get("continue")
+            metadata = page.get("metadata") or {}
+            items = tuple(named | item for item in page.get("items") or ())
+            yield Page(int(metadata.get("resourceVersion") or 0), items)
+            token = metadata.get("continue")
             if not token:
                 return
             query |= {"continue": token}

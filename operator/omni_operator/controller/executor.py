@@ -8,10 +8,11 @@ from typing import assert_never
 
 from omni_operator.controller.client import MERGE_PATCH, STRATEGIC_PATCH, ApiError, Client
 from omni_operator.controller.gateways import Traffic
-from omni_operator.controller.indexes import Indexes, PipelineKey
 from omni_operator.controller.logs import EventLogger
 from omni_operator.controller.metrics import Metrics
 from omni_operator.controller.resources import OWNED, PODS, SECRETS, Resource
+from omni_operator.controller.store import Store
+from omni_operator.controller.watched import PipelineKey
 from omni_operator.names import READINESS_GATE
 from omni_operator.plan.world import (
     Action,
@@ -37,8 +38,8 @@ class Executor:
         self._traffic = traffic
         self._metrics = metrics
 
-    async def execute(self, key: PipelineKey, action: Action, indexes: Indexes) -> None:
-        """Carry out one action and let the indexes know.
+    async def execute(self, key: PipelineKey, action: Action, store: Store) -> None:
+        """Carry out one action and let the store know.
 
         Raises:
             ApiError: the API server refused or was not reached.
@@ -47,14 +48,14 @@ class Executor:
         namespace, _ = key
         match action:
             case Apply(manifest=manifest, drifted=drifted):
-                await self._apply(manifest, drifted, indexes)
+                await self._apply(manifest, drifted, store)
             case Delete(id=identity, uid=uid):
                 await self._delete(_BY_KIND[identity.kind], namespace, identity.name, uid)
             case SetRoutable():
-                await self._patch_pod(namespace, action.pod, _gate(action), "status", indexes)
+                await self._patch_pod(namespace, action.pod, _gate(action), "status", store)
             case Annotate(uid=uid, annotations=annotations):
                 body: Manifest = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-                await self._patch_pod(namespace, action.pod, body, "", indexes)
+                await self._patch_pod(namespace, action.pod, body, "", store)
             case StartDrain(ip="") | CancelDrain(ip=""):
                 pass  # a pod without an address was never told anything
             case StartDrain():
@@ -90,14 +91,14 @@ class Executor:
         self._metrics.writes.labels("apply", "Secret").inc()
         return True
 
-    async def _apply(self, manifest: Manifest, drifted: tuple[str, ...], indexes: Indexes) -> None:
+    async def _apply(self, manifest: Manifest, drifted: tuple[str, ...], store: Store) -> None:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if drifted:
             self._metrics.drift_repairs.labels(kind).inc()
             logger.info("drift repaired", kind=kind, name=name, fields=", ".join(drifted))
         live = await self._client.apply(manifest)
         self._metrics.writes.labels("apply", kind).inc()
-        indexes.written(live)
+        store.written(live)
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         await self._client.delete(resource, namespace, name, uid)
@@ -105,7 +106,7 @@ class Executor:
         logger.info("deleted", kind=resource.kind, namespace=namespace, name=name)
 
     async def _patch_pod(
-        self, namespace: str, pod: str, body: Manifest, sub: str, indexes: Indexes
+        self, namespace: str, pod: str, body: Manifest, sub: str, store: Store
     ) -> None:
         path = PODS.path(namespace, pod, sub)
         try:
@@ -116,7 +117,7 @@ class Executor:
                 return
             raise
         self._metrics.writes.labels("patch", "Pod").inc()
-        indexes.written(live)
+        store.written(live)
 
 
 def _gate(action: SetRoutable) -> Manifest:

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
-from kubernetes.aio.client import Configuration
 
-from omni_operator.controller.audit import audit, repair
+from omni_operator.controller.audit import audit
 from omni_operator.controller.authority import load_secret
 from omni_operator.controller.client import ApiError, Client, load_configuration, open_client
 from omni_operator.controller.discovery import discover
@@ -18,7 +17,6 @@ from omni_operator.controller.events import EventRecorder
 from omni_operator.controller.executor import Executor
 from omni_operator.controller.gateways import GrpcTraffic, Traffic
 from omni_operator.controller.health import serve_health, serve_metrics
-from omni_operator.controller.indexes import PipelineKey, watched
 from omni_operator.controller.lease import Lease
 from omni_operator.controller.logs import EventLogger
 from omni_operator.controller.metrics import Metrics
@@ -28,6 +26,8 @@ from omni_operator.controller.queue import KeyedQueue
 from omni_operator.controller.reconciler import Reconciler
 from omni_operator.controller.resources import OWNED, PIPELINES, Resource, served
 from omni_operator.controller.status_writer import StatusWriter
+from omni_operator.controller.store import Store
+from omni_operator.controller.watched import PipelineKey, watched
 from omni_operator.controller.watches import Watches
 from omni_operator.controller.workers import Workers
 from omni_operator.plan.capabilities import Capabilities
@@ -57,6 +57,7 @@ class Operator:
         self._on_spawned = on_spawned
         self.metrics = Metrics()
         self.queue: KeyedQueue[PipelineKey] = KeyedQueue(options.backoff)
+        self.store = Store(self._noticed)
         self._watches: Watches | None = None
         self._lease: Lease | None = None
         self._cluster = Capabilities()
@@ -80,7 +81,7 @@ class Operator:
             serve_metrics(options.metrics_port, self.metrics.registry) as self.metrics_port,
         ):
             self._lease = Lease(client, options.identity, options.lease)
-            await self._lease.run(lambda: self._act(client, configuration))
+            await self._lease.run(lambda: self._act(client))
 
     def faults(self) -> Iterator[str]:
         """Yield why this process should be restarted; a waiting operator has no faults."""
@@ -97,30 +98,26 @@ class Operator:
         if self._lease is None:
             yield "the API server was not reached yet"
 
-    async def _act(self, client: Client, configuration: Configuration) -> None:
+    async def _act(self, client: Client) -> None:
         """Do an operator's work; the Lease is held."""
         options = self._options
         self._cluster = await discover(client)
         secret = await load_secret(client, options.lease.namespace)
-        watches = Watches(
-            watched(served(OWNED, self._cluster)),
-            self._noticed,
-            options.namespaces,
-            configuration,
-            self._on_spawned,
-        )
+        kinds = watched(served(OWNED, self._cluster))
+        watches = Watches(client, self.store, kinds, options.namespaces, self._on_spawned)
         self._watches = watches
         async with self._reaching() as traffic:
             reconciler = self._reconciler(client, traffic, secret)
             workers = Workers(
                 self.queue,
                 reconciler.reconcile,
-                lambda: watches.indexes,
+                self.store,
                 self.metrics,
                 options.resync_seconds,
             )
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(watches.run())
+                await watches.filled.wait()
                 tasks.create_task(workers.run(options.workers))
                 tasks.create_task(self._audit_watches(client, watches))
                 tasks.create_task(self._rediscover(client, watches))
@@ -150,8 +147,7 @@ class Operator:
 
     def _noticed(self, key: PipelineKey, resource: Resource) -> None:
         """Give a pipeline a turn. A person's edit does not wait for what failed before."""
-        indexes = self._watches.indexes if self._watches is not None else None
-        manifest = indexes.pipeline(key) if indexes and resource is PIPELINES else None
+        manifest = self.store.pipeline(key) if resource is PIPELINES else None
         generation = manifest["metadata"].get("generation", 0) if manifest else None
         if generation is None or self._generations.get(key) == generation:
             # Children change in bursts, and our own writes come back as events.
@@ -164,15 +160,11 @@ class Operator:
         """Look from time to time for what watches missed; a silent one is started again."""
         while True:
             await asyncio.sleep(self._options.audit_seconds)
-            indexes = watches.indexes
-            if indexes is None:
-                continue
             with suppress(ApiError):
-                gaps = await audit(client, indexes, self._options.namespaces)
-                for one in gaps:
-                    self.metrics.watch_gaps.labels(one.kind.resource.kind).inc()
-                    repair(indexes, one)
-                if any(one.missing for one in gaps):
+                silent = await audit(client, self.store, self._options.namespaces)
+                for one in silent:
+                    self.metrics.watch_gaps.labels(one.kind.resource.kind).inc(one.missed)
+                if silent:
                     watches.restart()
 
     async def _rediscover(self, client: Client, watches: Watches) -> None:
@@ -186,10 +178,10 @@ class Operator:
                 logger.info("cluster changed", kinds=",".join(sorted(found.kinds)))
                 self._cluster = found
                 kinds = watched(served(OWNED, found))
-                if [one.id for one in kinds] != [one.id for one in watches.kinds]:
+                if kinds != watches.kinds:
                     watches.kinds = kinds
                     watches.restart()
-                for key in watches.indexes.pipelines() if watches.indexes else ():
+                for key in self.store.pipelines():
                     self.queue.add(key)
 
     def _gauges(self) -> None:

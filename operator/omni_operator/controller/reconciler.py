@@ -18,11 +18,12 @@ from omni_operator.controller.client import ApiError
 from omni_operator.controller.events import EventRecorder
 from omni_operator.controller.executor import Executor
 from omni_operator.controller.gateways import GatewayAddress, Traffic
-from omni_operator.controller.indexes import Indexes, PipelineKey
 from omni_operator.controller.metrics import Metrics
 from omni_operator.controller.profiles import ProfileReader
 from omni_operator.controller.resources import GROUPS, PODS
 from omni_operator.controller.status_writer import StatusWriter
+from omni_operator.controller.store import Store
+from omni_operator.controller.watched import PipelineKey
 from omni_operator.names import APP_COMPONENT, KIND, tls_server_name
 from omni_operator.plan.decision import decide
 from omni_operator.plan.world import Decision, GatewaysSeen, ObjectId, Observed, World
@@ -58,7 +59,7 @@ class Reconciler:
     decide: Decide = decide
     _secrets: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    async def reconcile(self, key: PipelineKey, indexes: Indexes) -> float | None:
+    async def reconcile(self, key: PipelineKey, store: Store) -> float | None:
         """Do what is to be done about one pipeline now.
 
         Returns:
@@ -68,31 +69,31 @@ class Reconciler:
             ApiError: the API server refused or was not reached; the turn is to be repeated.
             PodUnreachable: a pod could not be told to drain or to resume.
         """
-        manifest = indexes.pipeline(key)
+        manifest = store.pipeline(key)
         if manifest is None or manifest["metadata"].get("deletionTimestamp"):
             # Kubernetes removes what it owned; there is nothing to do.
             return None
         pipeline = _readable(manifest)
-        observed = await self._observe(manifest, pipeline, indexes)
+        observed = await self._observe(manifest, pipeline, store)
         decision = self.decide(manifest, observed, self.world())
         if pipeline is not None:
             await self._certificates(pipeline)
         for action in decision.actions:
-            await self.executor.execute(key, action, indexes)
-        pause = await self._report(key, manifest, decision, indexes)
+            await self.executor.execute(key, action, store)
+        pause = await self._report(key, manifest, decision, store)
         waits = (pause, decision.requeue_seconds, *self._own_waits(pipeline))
         return min((wait for wait in waits if wait), default=None)
 
     async def _observe(
-        self, manifest: Manifest, pipeline: OmniPipeline | None, indexes: Indexes
+        self, manifest: Manifest, pipeline: OmniPipeline | None, store: Store
     ) -> Observed:
         metadata = manifest["metadata"]
         key = metadata["namespace"], metadata["name"]
-        pods = tuple(indexes.of_pipeline(key, PODS))
+        pods = tuple(store.of_pipeline(key, PODS))
         return Observed(
             objects={
                 ObjectId(one["kind"], one["metadata"]["name"]): one
-                for one in indexes.owned(key)
+                for one in store.owned(key)
                 if not _is_left_over(one, metadata["uid"])
             },
             pods=pods,
@@ -129,13 +130,13 @@ class Reconciler:
         self._secrets[pipeline.uid] = version, now + self.check_secret_seconds
 
     async def _report(
-        self, key: PipelineKey, manifest: Manifest, decision: Decision, indexes: Indexes
+        self, key: PipelineKey, manifest: Manifest, decision: Decision, store: Store
     ) -> float:
         """Write status and Events; returns the seconds after which it is to be tried again."""
         pause = self.status.pause(manifest, decision.status)
         if pause:
             return pause
-        groups = {one["metadata"]["name"]: one for one in indexes.of_pipeline(key, GROUPS)}
+        groups = {one["metadata"]["name"]: one for one in store.of_pipeline(key, GROUPS)}
         reports = [
             (groups[name], status)
             for name, status in decision.group_status.items()
@@ -146,7 +147,7 @@ class Reconciler:
                 written = await self.status.write(seen, status)
                 if written is not None:
                     self.metrics.writes.labels("status", written["kind"]).inc()
-                    indexes.written(written)
+                    store.written(written)
         except ApiError as error:
             if not error.is_missing:
                 raise

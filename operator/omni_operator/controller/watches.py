@@ -1,14 +1,16 @@
 """Runs kopf for its watches only: no finalizers, no annotations, no CRD scanning, no own Events.
 
-kopf ends when a watch is refused, for instance because a role was revoked; it is started again
-with backoff, on fresh indexes. Until the new ones are complete the old ones stay in use.
+Before each start the store is filled from lists: kopf's own indexes would hold back every event
+until the last object was indexed, at a cost that grows with the cube of their number. kopf ends
+when a watch is refused, for instance because a role was revoked; it is started again with backoff.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import kopf
@@ -16,11 +18,13 @@ from kopf._cogs.structs.credentials import Vault  # types of public arguments, w
 from kopf._core.engines.peering import Identity
 from kubernetes.aio.client import Configuration
 
-from omni_operator.controller.indexes import Indexes, OnChange, PipelineKey, Watched
+from omni_operator.controller.audit import fill
+from omni_operator.controller.client import ApiError, Client
 from omni_operator.controller.logs import EventLogger
 from omni_operator.controller.options import own_identity
 from omni_operator.controller.queue import Backoff
-from omni_operator.controller.resources import Resource
+from omni_operator.controller.store import Store
+from omni_operator.controller.watched import Watched
 
 logger = EventLogger(__name__)
 
@@ -34,10 +38,12 @@ IDLE_WORKER_SECONDS = 0.5
 CANCEL_SECONDS = 0.5
 HEALTHY_SECONDS = 60.0
 """A run of kopf that lasted this long was no failed start."""
+SETTLED_SECONDS = 2.0
+"""A list of kopf's is over when none of its objects has come for this long."""
 
 
 class Watches:
-    """Keeps kopf running.
+    """Keeps the store filled.
 
     Args:
         namespaces: those to watch; all when empty.
@@ -45,33 +51,41 @@ class Watches:
 
     Attributes:
         kinds: what is watched; read again at each start.
-        indexes: the newest that are complete; null before there were any, and while there is
-            nothing at all to index.
+        filled: set once the store knows all there is.
         restarts: how often kopf had to be started again.
     """
 
     def __init__(
         self,
+        client: Client,
+        store: Store,
         kinds: tuple[Watched, ...],
-        on_change: OnChange,
-        namespaces: Sequence[str],
-        configuration: Configuration,
+        namespaces: tuple[str, ...],
         on_spawned: Callable[[], None] = lambda: None,
-        backoff: Backoff | None = None,
     ) -> None:
         self.kinds = kinds
-        self._on_change = on_change
+        self._client = client
+        self._store = store
         self._namespaces = namespaces
-        self._configuration = configuration
         self._on_spawned = on_spawned
-        self._backoff = backoff or Backoff(first=0.5, limit=30.0)
+        self._backoff = Backoff(first=0.5, limit=30.0)
         self._run: asyncio.Task[None] | None = None
-        self._filling: Indexes | None = None
-        self.indexes: Indexes | None = None
+        self._relisted: set[Watched] = set()
+        self.filled = asyncio.Event()
         self.restarts = 0
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_watching())
+            tasks.create_task(self._follow_lists())
+
+    def restart(self) -> None:
+        """Start all watches again, because one of them has gone silent or a kind has come."""
+        if self._run is not None:
+            self._run.cancel()
+
+    async def _keep_watching(self) -> None:
         loop, failures, draw = asyncio.get_running_loop(), 0, random.Random()
         while True:
             began = loop.time()
@@ -87,25 +101,25 @@ class Watches:
             logger.warning("watches ended", why=_why(self._run), again_in_seconds=round(wait, 1))
             await asyncio.sleep(wait)
 
-    def restart(self) -> None:
-        """Start all watches again, because one of them has gone silent or a kind has come."""
-        if self._run is not None:
-            self._run.cancel()
-
     async def _watch(self) -> None:
-        indexes, vault = self._new_indexes(), Vault()
+        kinds = self.kinds
+        self._store.keep(kinds)
+        for kind in kinds:
+            await fill(self._client, self._store, kind, self._namespaces)
+        self.filled.set()
+        vault = Vault()
         tasks = await kopf.spawn_tasks(
-            registry=self._registry(indexes),
-            settings=_settings(indexes),
-            indexers=indexes.indexers,
+            registry=self._registry(kinds),
+            settings=_settings(kinds),
             vault=vault,
             # kopf's own would name the user, and a container's UID has no name.
             identity=Identity(own_identity()),
             standalone=True,
             clusterwide=not self._namespaces,
-            namespaces=tuple(self._namespaces),
+            namespaces=self._namespaces,
         )
         self._on_spawned()
+        self._relisted.update(kinds)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -114,26 +128,40 @@ class Watches:
         for task in done:
             task.result()
 
-    def _new_indexes(self) -> Indexes:
-        """Return empty indexes. kopf tells the first change only when all of them are complete."""
+    async def _follow_lists(self) -> None:
+        """Find what vanished before a list of kopf's, of which kopf says nothing."""
+        while True:
+            await asyncio.sleep(SETTLED_SECONDS)
+            settled, self._relisted = self._relisted, set()
+            if not settled:
+                continue
+            await asyncio.sleep(SETTLED_SECONDS)
+            for kind in settled - self._relisted:
+                with suppress(ApiError):
+                    await fill(self._client, self._store, kind, self._namespaces)
 
-        def changed(key: PipelineKey, resource: Resource) -> None:
-            if indexes is not self._filling:
-                return
-            self.indexes = indexes
-            self._on_change(key, resource)
-
-        indexes = self._filling = Indexes(self.kinds, changed)
-        return indexes
-
-    def _registry(self, indexes: Indexes) -> kopf.OperatorRegistry:
-        registry = indexes.registry()
+    def _registry(self, kinds: tuple[Watched, ...]) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        for kind in kinds:
+            at = (kind.resource.group, kind.resource.version, kind.resource.plural)
+            kopf.on.event(*at, id=kind.resource.kind, registry=registry)(self._noticing(kind))
 
         @kopf.on.login(registry=registry)
         async def login(**_: object) -> kopf.ConnectionInfo:
-            return await _connection(self._configuration)
+            return await _connection(self._client.configuration)
 
         return registry
+
+    def _noticing(self, kind: Watched) -> Callable[..., Any]:
+        async def notice(event: kopf.RawEvent, **_: object) -> None:
+            if event["type"] == "DELETED":
+                self._store.ended(kind.resource, event["object"])
+                return
+            if event["type"] is None:
+                self._relisted.add(kind)
+            self._store.heard(kind.resource, event["object"])
+
+        return notice
 
 
 async def _connection(configuration: Configuration) -> kopf.ConnectionInfo:
@@ -151,7 +179,7 @@ async def _connection(configuration: Configuration) -> kopf.ConnectionInfo:
     )
 
 
-def _settings(indexes: Indexes) -> kopf.OperatorSettings:
+def _settings(kinds: tuple[Watched, ...]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
@@ -162,14 +190,14 @@ def _settings(indexes: Indexes) -> kopf.OperatorSettings:
     settings.networking.error_backoffs = RETRY_SECONDS
     settings.watching.server_timeout = SERVER_SECONDS
     settings.watching.chunk_size = LIST_PAGE
-    for kind in indexes.kinds:
+    for kind in kinds:
         if kind.selector:
             at = kind.resource.group, kind.resource.version, kind.resource.plural
             settings.watching.label_selectors[at] = kind.selector
     return settings
 
 
-def _watchers(namespaces: Sequence[str]) -> set[asyncio.Task[Any]]:
+def _watchers(namespaces: tuple[str, ...]) -> set[asyncio.Task[Any]]:
     """Return the tasks by which kopf watches these namespaces; it keeps them to itself."""
     ends = tuple(f"@{namespace}" for namespace in namespaces or (None,))
     return {

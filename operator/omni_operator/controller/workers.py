@@ -8,34 +8,31 @@ from collections.abc import Awaitable, Callable
 
 from omni_config.errors import OmniError
 from omni_operator.controller.client import ApiError
-from omni_operator.controller.indexes import Indexes, PipelineKey
 from omni_operator.controller.logs import EventLogger
 from omni_operator.controller.metrics import Metrics
 from omni_operator.controller.queue import KeyedQueue
+from omni_operator.controller.store import Store
+from omni_operator.controller.watched import PipelineKey
 
 logger = EventLogger(__name__)
 
-Turn = Callable[[PipelineKey, Indexes], Awaitable[float | None]]
+Turn = Callable[[PipelineKey, Store], Awaitable[float | None]]
 
 
 class Workers:
-    """A bounded number of turns at a time, for as many pipelines as there are.
-
-    Args:
-        indexes: gives the newest complete indexes, None while there are none.
-    """
+    """A bounded number of turns at a time, for as many pipelines as there are."""
 
     def __init__(
         self,
         queue: KeyedQueue[PipelineKey],
         turn: Turn,
-        indexes: Callable[[], Indexes | None],
+        store: Store,
         metrics: Metrics,
         resync_seconds: float,
     ) -> None:
         self._queue = queue
         self._turn = turn
-        self._indexes = indexes
+        self._store = store
         self._metrics = metrics
         self._resync_seconds = resync_seconds
         self._draw = random.Random()
@@ -67,12 +64,11 @@ class Workers:
 
     async def _one(self, key: PipelineKey) -> float | None:
         """Take a turn; returns when the next one is due at the latest."""
-        indexes = self._indexes()
-        if indexes is None or indexes.pipeline(key) is None:
+        if self._store.pipeline(key) is None:
             self._metrics.reconciles.labels("gone").inc()
             return None
         with self._metrics.reconcile_seconds.time():
-            wait = await self._turn(key, indexes)
+            wait = await self._turn(key, self._store)
         self._metrics.reconciles.labels("done").inc()
         resync = self._resync_seconds * (0.9 + self._draw.random() / 5)
         return resync if wait is None else min(wait, resync)
