@@ -7,7 +7,6 @@ clocks run at about the same speed; their readings need not agree.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ class Lease:
 
     async def acquire(self) -> None:
         """Return once this process holds the Lease."""
-        while not await self._try(self._take):  # noqa: ASYNC110  nothing local tells
+        while not await self._try_to_take(_now() + self._options.renew_deadline):  # noqa: ASYNC110
             await asyncio.sleep(self._options.retry)
         self.held = True
         logger.info("lease acquired", lease=self._options.name, identity=self._identity)
@@ -96,15 +95,15 @@ class Lease:
         """
         while True:
             await asyncio.sleep(self._options.retry)
-            if await self._try(self._take):
-                continue
-            if time.monotonic() - self._renewed > self._options.renew_deadline:
+            ends = self._renewed + self._options.renew_deadline
+            if not await self._try_to_take(ends) and _now() >= ends:
                 raise LeaseLost(f"lease {self._options.name} is no longer ours")
 
-    async def _try(self, action: Callable[[], Awaitable[bool]]) -> bool:
+    async def _try_to_take(self, ends: float) -> bool:
+        """Return whether the Lease is ours, at the latest at a loop time."""
         try:
-            async with asyncio.timeout(self._options.renew_deadline):
-                return await action()
+            async with asyncio.timeout_at(ends):
+                return await self._take()
         except TimeoutError:
             return False
         except ApiError as error:
@@ -113,7 +112,7 @@ class Lease:
             return False
 
     async def _take(self) -> bool:
-        options, asked = self._options, time.monotonic()
+        options, asked = self._options, _now()
         try:
             lease = await self._client.get(LEASES, options.namespace, options.name)
         except ApiError as error:
@@ -135,7 +134,7 @@ class Lease:
         holder = spec.get("holderIdentity") or ""
         if holder in ("", self._identity):
             return True
-        version, now = lease["metadata"]["resourceVersion"], time.monotonic()
+        version, now = lease["metadata"]["resourceVersion"], _now()
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, now)
             return False
@@ -171,3 +170,7 @@ class Lease:
             },
             "spec": taken,
         }
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import aiohttp
 
@@ -111,6 +112,7 @@ class Operator:
             workers = Workers(
                 self.queue,
                 reconciler.reconcile,
+                partial(self._forget, reconciler),
                 self.store,
                 self.metrics,
                 options.resync_seconds,
@@ -155,6 +157,10 @@ class Operator:
             return
         self._generations[key] = generation
         self.queue.hurry(key)
+
+    def _forget(self, reconciler: Reconciler, key: PipelineKey) -> None:
+        self._generations.pop(key, None)
+        reconciler.forget(key)
 
     async def _audit_watches(self, client: Client, watches: Watches) -> None:
         """Look from time to time for what watches missed; a silent one is started again."""

@@ -129,12 +129,6 @@ class KeyedQueue(Generic[Key]):
         """Return the number of failures of a key in a row."""
         return self._failures.get(key, 0)
 
-    def forget(self, key: Key) -> None:
-        """Drop a key that no longer exists."""
-        self._due.pop(key, None)
-        self._failures.pop(key, None)
-        self._not_before.pop(key, None)
-
     def _next(self, now: float) -> tuple[Key | None, float | None]:
         """Return a key that may be worked on, or how long until one may, None for unknown."""
         held: list[tuple[float, int, Key]] = []

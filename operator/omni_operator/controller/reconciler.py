@@ -57,7 +57,7 @@ class Reconciler:
     check_secret_seconds: float = 600.0
     profile_seconds: float = PROFILE_SECONDS
     decide: Decide = decide
-    _secrets: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _secrets: dict[PipelineKey, tuple[str, float]] = field(default_factory=dict)
 
     async def reconcile(self, key: PipelineKey, store: Store) -> float | None:
         """Do what is to be done about one pipeline now.
@@ -77,7 +77,7 @@ class Reconciler:
         observed = await self._observe(manifest, pipeline, store)
         decision = self.decide(manifest, observed, self.world())
         if pipeline is not None:
-            await self._certificates(pipeline)
+            await self._certificates(key, pipeline)
         for action in decision.actions:
             await self.executor.execute(key, action, store)
         pause = await self._report(key, manifest, decision, store)
@@ -117,17 +117,17 @@ class Reconciler:
         period = Period.at(self.world().now, pipeline.uid)
         return issue(self.secret, pipeline.uid, server_name, period, "operator")
 
-    async def _certificates(self, pipeline: OmniPipeline) -> None:
+    async def _certificates(self, key: PipelineKey, pipeline: OmniPipeline) -> None:
         """Make the pipeline's certificate Secret true, unless it was found true lately."""
         if pipeline.spec.certificates.mode != "Operator":
             return
         wanted = tls_secret(pipeline, self.secret, self.world().now)
         version, now = wanted["data"]["tls.crt"], time.monotonic()
-        known = self._secrets.get(pipeline.uid)
+        known = self._secrets.get(key)
         if known is not None and known[0] == version and known[1] > now:
             return
         await self.executor.apply_secret(wanted)
-        self._secrets[pipeline.uid] = version, now + self.check_secret_seconds
+        self._secrets[key] = version, now + self.check_secret_seconds
 
     async def _report(
         self, key: PipelineKey, manifest: Manifest, decision: Decision, store: Store
@@ -164,9 +164,9 @@ class Reconciler:
             now = self.world().now
             yield Period.at(now, pipeline.uid).seconds_left(now, pipeline.uid) + 1.0
 
-    def forget(self, uid: str) -> None:
+    def forget(self, key: PipelineKey) -> None:
         """Drop what is remembered of a pipeline that is gone."""
-        self._secrets.pop(uid, None)
+        self._secrets.pop(key, None)
 
 
 def _readable(manifest: Manifest) -> OmniPipeline | None:

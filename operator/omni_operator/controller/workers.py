@@ -20,18 +20,24 @@ Turn = Callable[[PipelineKey, Store], Awaitable[float | None]]
 
 
 class Workers:
-    """A bounded number of turns at a time, for as many pipelines as there are."""
+    """A bounded number of turns at a time, for as many pipelines as there are.
+
+    Args:
+        forget: called with a pipeline that is gone.
+    """
 
     def __init__(
         self,
         queue: KeyedQueue[PipelineKey],
         turn: Turn,
+        forget: Callable[[PipelineKey], None],
         store: Store,
         metrics: Metrics,
         resync_seconds: float,
     ) -> None:
         self._queue = queue
         self._turn = turn
+        self._forget = forget
         self._store = store
         self._metrics = metrics
         self._resync_seconds = resync_seconds
@@ -65,6 +71,7 @@ class Workers:
     async def _one(self, key: PipelineKey) -> float | None:
         """Take a turn; returns when the next one is due at the latest."""
         if self._store.pipeline(key) is None:
+            self._forget(key)
             self._metrics.reconciles.labels("gone").inc()
             return None
         with self._metrics.reconcile_seconds.time():
