@@ -59,6 +59,14 @@ def up(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow plaintext where other machines reach it.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port of the gateway's Prometheus page; each group takes the next one.",
+        ),
+    ] = None,
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="How long a stop waits for requests in flight.")
     ] = _DEFAULTS.drain,
@@ -80,6 +88,7 @@ def up(
         api_keys=api_keys,
         pipelines=tuple(sources.pipelines or ()),
         insecure=insecure,
+        metrics_port=metrics_port,
         patience=Patience(start=start_timeout, drain=drain_seconds),
     )
     _require_keys(options, no_auth)

@@ -7,6 +7,7 @@ them. The client library is imported only by processes that serve the page.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -20,6 +21,19 @@ from prometheus_client.registry import Collector
 from omni_runtime.scheduler import STEP_SECONDS
 from omni_runtime.stage import Stage
 from omni_runtime.stage_host import StageHost
+
+if TYPE_CHECKING:
+    from omni_runtime.sglang_bridge.pool_counters import PoolCounters
+
+
+@runtime_checkable
+class PooledScheduler(Protocol):
+    """A scheduler over an engine with a KV cache."""
+
+    @property
+    def pool(self) -> PoolCounters:
+        """What is free of the engine's memory now."""
+        ...
 
 
 class GroupCollector(Collector):
@@ -46,9 +60,36 @@ class GroupCollector(Collector):
             "Messages the scheduler has not taken yet.",
             {stage.instance: len(stage.scheduler.inbox) for stage in stages},
         )
+        yield from self._engines(stages)
         yield from self._counters(stages)
         yield self._step_seconds(stages)
         yield from self._edges()
+
+    def _engines(self, stages: list[Stage]) -> Iterator[Metric]:
+        pools = {
+            stage.instance: stage.scheduler.pool
+            for stage in stages
+            if isinstance(stage.scheduler, PooledScheduler)
+        }
+        yield _gauge(
+            "omni_engine_cache_tokens",
+            "Positions of the engine's KV cache.",
+            {instance: pool.tokens for instance, pool in pools.items()},
+        )
+        yield _gauge(
+            "omni_engine_cache_free_tokens",
+            "Positions of the KV cache that no request holds.",
+            {instance: pool.tokens_free for instance, pool in pools.items()},
+        )
+        requests = GaugeMetricFamily(
+            "omni_engine_requests",
+            "Requests in the engine: waiting to begin, running, or held until input comes.",
+            labels=["stage", "state"],
+        )
+        for instance, pool in pools.items():
+            for state in ("waiting", "running", "held"):
+                requests.add_metric([instance, state], getattr(pool, state))
+        yield requests
 
     def _counters(self, stages: list[Stage]) -> Iterator[Metric]:
         yield _counter(

@@ -32,6 +32,7 @@ class LaunchOptions:
         pipelines: modules that hold more pipelines.
         insecure: the gateway may listen in plaintext where other machines reach it.
         api_keys: file or directory with the keys that clients need; null lets everybody in.
+        metrics_port: first port of Prometheus pages, the gateway's; null for none.
     """
 
     listen: tuple[str, ...] = ("127.0.0.1:50050",)
@@ -39,6 +40,7 @@ class LaunchOptions:
     pipelines: tuple[str, ...] = ()
     insecure: bool = False
     api_keys: Path | None = None
+    metrics_port: int | None = None
     patience: Patience = field(default_factory=Patience)
     programs: Programs = field(default_factory=Programs)
 
@@ -74,6 +76,7 @@ async def launch(resolution: Resolution, options: LaunchOptions, display: Displa
             insecure=options.insecure,
             http=options.http,
             api_keys=options.api_keys,
+            metrics_port=options.metrics_port,
             programs=options.programs,
         )
         processes = local_processes(runtime, wiring, host, devices)

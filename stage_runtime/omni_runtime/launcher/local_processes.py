@@ -64,6 +64,8 @@ class Wiring:
         insecure: the gateway may listen in plaintext where other machines reach it.
         http: addresses of its HTTP API, as `host:port`.
         api_keys: file or directory with the keys that clients need; null for none.
+        metrics_port: of the gateway's Prometheus page, and of the groups' from the next one on;
+            None for no pages.
     """
 
     folder: Path
@@ -73,6 +75,7 @@ class Wiring:
     insecure: bool = False
     http: tuple[str, ...] = ()
     api_keys: Path | None = None
+    metrics_port: int | None = None
     programs: Programs = Programs()
 
     @property
@@ -99,7 +102,10 @@ def local_processes(
     groups = runtime.process_plan.all_groups
     return [
         _gateway(runtime, wiring, {group.name for group in groups}),
-        *(_group(runtime, group, wiring, host, devices) for group in groups),
+        *(
+            _group(runtime, group, wiring, host, devices, number)
+            for number, group in enumerate(groups, 1)
+        ),
     ]
 
 
@@ -112,6 +118,7 @@ def _gateway(runtime: PipelineRuntime, wiring: Wiring, taken: set[str]) -> Local
     argv += ["--no-auth"] if wiring.api_keys is None else ["--api-keys", str(wiring.api_keys)]
     if wiring.insecure:
         argv.append("--insecure")
+    argv += _metrics(wiring, 0)
     # A group of the same name would make log lines ambiguous.
     name = GATEWAY if GATEWAY not in taken else f"omni-{GATEWAY}"
     return LocalProcess(Role(name, stop_rank=_GATEWAY_RANK, drains=True), Command(argv))
@@ -123,6 +130,7 @@ def _group(
     wiring: Wiring,
     host: Host,
     devices: DeviceTable,
+    number: int,
 ) -> LocalProcess:
     launch = group_launch(runtime, group, host, devices)
     environment = dict(launch.environment)
@@ -130,7 +138,7 @@ def _group(
         environment[CONSTRUCTION_LOCK_VARIABLE] = launch.startup_lock
     argv = [*wiring.programs.group, *_shared_arguments(runtime, wiring)]
     argv += ["--group", group.name, "--listen", launch.address]
-    argv += ["--gateway", wiring.gateway_address]
+    argv += ["--gateway", wiring.gateway_address, *_metrics(wiring, number)]
     return LocalProcess(role_of(runtime, group), Command(argv, environment))
 
 
@@ -138,6 +146,12 @@ def _shared_arguments(runtime: PipelineRuntime, wiring: Wiring) -> Iterator[str]
     yield from ("--config", str(wiring.config_file), "--run-id", runtime.endpoints.run_id)
     for module in wiring.pipelines:
         yield from ("--pipelines", module)
+
+
+def _metrics(wiring: Wiring, number: int) -> tuple[str, ...]:
+    if wiring.metrics_port is None:
+        return ()
+    return ("--metrics-port", str(wiring.metrics_port + number))
 
 
 def role_of(runtime: PipelineRuntime, group: ProcessGroup) -> Role:

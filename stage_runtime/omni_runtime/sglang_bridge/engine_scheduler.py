@@ -40,6 +40,7 @@ from omni_runtime.sglang_bridge.generation import (
     Submit,
     seed_of,
 )
+from omni_runtime.sglang_bridge.pool_counters import PoolCounters, pool_counters
 from omni_runtime.simple_scheduler import failure_of
 from omni_runtime.tombstones import Tombstones
 from omni_wire.identity import RequestKey
@@ -160,6 +161,12 @@ class EngineScheduler:
         """Make `run` return after the step in progress, on every rank."""
         self._stopped = True
         self.inbox.wake()
+
+    @property
+    def pool(self) -> PoolCounters:
+        """What is free of the engine's memory now; callable from any thread."""
+        assert self.hosted is not None, "the factory starts the engine before the stage runs"
+        return pool_counters(self.hosted)
 
     # What a program may do
 

@@ -33,12 +33,12 @@ def pool_counters(hosted: HostedScheduler) -> PoolCounters:
     """Count now; between two steps the numbers are consistent."""
     free = hosted.token_to_kv_pool_allocator.available_size()
     evictable = hosted.tree_cache.evictable_size()
-    held = 0 if hosted.held is None else len(hosted.held.reqs)
+    held = hosted.held
     return PoolCounters(
         tokens_free=int(free + evictable),
         tokens=int(hosted.max_total_num_tokens),
         rows_free=int(hosted.req_to_token_pool.available_size()),
         waiting=len(hosted.waiting_queue),
         running=len(hosted.running_batch.reqs),
-        held=held,
+        held=0 if held is None else len(held.reqs),
     )

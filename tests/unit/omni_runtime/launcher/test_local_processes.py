@@ -53,6 +53,15 @@ def test_the_gateway_listens_for_groups_and_for_clients() -> None:
     ]
 
 
+def test_metrics_pages_take_ports_from_the_given_one_on() -> None:
+    found = processes(chain(stage("front"), stage("back")), metrics_port=9100)
+    ports = [process.command.argv[-1] for process in found.values()]
+    assert ports == ["9100", "9101", "9102"]
+    assert not any(
+        "--metrics-port" in p.command.argv for p in processes(chain(stage("a"))).values()
+    )
+
+
 def test_a_group_called_gateway_keeps_its_name() -> None:
     assert list(processes(chain(stage("gateway")))) == ["omni-gateway", "gateway"]
 
