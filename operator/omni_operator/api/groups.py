@@ -153,7 +153,8 @@ class PodTemplateMetadata(ApiModel):
 class PodTemplate(ApiModel):
     """A patch of rendered pods: mappings merge by key, lists item by item where all items have a
     name (or mountPath, containerPort), other lists are replaced, null removes. The container of a
-    group is called like the group; that of groups in one container is called groups."""
+    group is called like the group; that of groups in one container is called groups. An init
+    container without an image runs that of the stages."""
 
     metadata: PodTemplateMetadata = PodTemplateMetadata()
     """Labels and annotations to add."""

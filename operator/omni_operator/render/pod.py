@@ -18,7 +18,13 @@ from omni_operator.names import (
 )
 from omni_operator.plan.shapes import PodShape
 from omni_operator.plan.sharing import PodMode
-from omni_operator.render.containers import download_container, mps_sidecar, stage_container
+from omni_operator.render.containers import (
+    download_container,
+    image,
+    mps_sidecar,
+    restricted,
+    stage_container,
+)
 from omni_operator.render.gpus import GPU_TOLERATION, pod_claims
 from omni_operator.render.manifest import Manifest
 from omni_operator.render.merge import merge
@@ -57,7 +63,20 @@ def stage_pod(
         # Equal process ids in two containers make CUDA take one process for the other.
         spec["shareProcessNamespace"] = True
     labels = shape_labels(view.name, shape) | {LABEL_REVISION: revision}
-    return patched({"metadata": {"labels": labels}, "spec": spec}, shape.settings.pod_template)
+    template = patched({"metadata": {"labels": labels}, "spec": spec}, shape.settings.pod_template)
+    template["spec"] |= _completed_init_containers(view, pins, template["spec"])
+    return template
+
+
+def _completed_init_containers(view: PipelineView, pins: Pins, spec: Manifest) -> Manifest:
+    """Return init containers where those of a podTemplate that name no image have the stages'.
+
+    They prepare what the stages read, so the same programs serve, under the same restrictions.
+    """
+    found = spec.get("initContainers", [])
+    own = {**image(view, pins), "securityContext": restricted(read_only_root=True)}
+    completed = [one if "image" in one else {**own, **one} for one in found]
+    return {"initContainers": completed} if completed else {}
 
 
 def shape_labels(pipeline: str, shape: PodShape) -> dict[str, str]:

@@ -74,6 +74,21 @@ def test_a_pod_template_adds_but_never_takes_the_operators_labels() -> None:
     assert any(one["name"] == "POD_IP" for one in container["env"]), "ours stay"
 
 
+def test_an_init_container_of_a_pod_template_runs_the_image_of_the_stages_unless_it_has_one() -> (
+    None
+):
+    prepare = {"name": "prepare", "command": ["make", "it"]}
+    other = {"name": "other", "image": "busybox:1", "securityContext": {"runAsUser": 1}}
+    template = {"spec": {"initContainers": [prepare, other]}}
+    pod = pod_of(speech(groups={"decode": {"podTemplate": template}}), "decode")["spec"]
+    ours, theirs = pod["initContainers"]
+    (stages,) = pod["containers"]
+    assert ours["command"] == ["make", "it"]
+    assert ours["image"] == stages["image"]
+    assert ours["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert theirs == other
+
+
 @pytest.mark.parametrize(
     ("manifest", "shape", "resources"),
     [
