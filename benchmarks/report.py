@@ -7,6 +7,7 @@ ratios of two things measured in one run, in alternating rounds that meet the sa
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -40,8 +41,15 @@ class Ratios:
 
     def at_most(self, limit: float, *, bar: str, method: str) -> Bar:
         """A bar that asks for a median ratio of `limit` or less."""
+        return self._bar(bar, f"<= {limit:g}x", self.median <= limit, method)
+
+    def at_least(self, limit: float, *, bar: str, method: str) -> Bar:
+        """A bar that asks for a median ratio of `limit` or more."""
+        return self._bar(bar, f">= {limit:g}x", self.median >= limit, method)
+
+    def _bar(self, bar: str, goal: str, ok: bool, method: str) -> Bar:
         how = f"{method}; median of {len(self.rounds)} alternating rounds"
-        return Bar(bar, self.median, self.range, f"<= {limit:g}x", self.median <= limit, how)
+        return Bar(bar, self.median, self.range, goal, ok, how)
 
 
 def alternate(
@@ -71,13 +79,33 @@ def count(value: int, limit: int, *, bar: str, method: str) -> Bar:
     return Bar(bar, value, (value, value), f"<= {limit}", value <= limit, method)
 
 
-def main(measure: Callable[[], Iterable[Bar]], arguments: Sequence[str] | None = None) -> int:
-    """Entry point of a benchmark module; 1 when a bar is missed."""
+def main(
+    measure: Callable[..., Iterable[Bar]],
+    arguments: Sequence[str] | None = None,
+    *,
+    parts: Sequence[str] = (),
+) -> int:
+    """Entry point of a benchmark module; 1 when a bar is missed.
+
+    Bars are shown as soon as they are measured, so that a run that is cut short was not in vain.
+
+    Args:
+        parts: what `measure` can be asked to confine itself to; it is called with those chosen.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true", help="one JSON object per bar and line")
-    as_json = parser.parse_args(arguments).json
-    bars = list(measure())
-    print("\n".join(json.dumps(asdict(bar)) for bar in bars) if as_json else table(bars))
+    if parts:
+        parser.add_argument("--only", action="append", choices=parts, help="repeatable")
+    options = parser.parse_args(arguments)
+    bars = []
+    for bar in measure(options.only or parts) if parts else measure():
+        bars.append(bar)
+        if options.json:
+            print(json.dumps(asdict(bar)), flush=True)
+        else:
+            print("  ".join(row(bar)[:4]), file=sys.stderr)
+    if not options.json:
+        print(table(bars))
     return 0 if all(bar.ok for bar in bars) else 1
 
 
