@@ -7,7 +7,7 @@ something refuse it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from omni_config.errors import Problem
 from omni_config.rules import LAUNCH_FACTORY_KEYS, PLACEMENT_ENGINE_KEYS, PLACEMENT_FACTORY_KEYS
@@ -26,7 +26,10 @@ def unknown_keys(config: PipelineConfig) -> list[Problem]:
     return [
         problem
         for stage in config.stages
-        for problem in (*unknown_engine_keys(stage), *_unknown_keys_of_known_factory(stage))
+        for problem in (
+            *unknown_engine_keys(stage),
+            *_unknown_keys_of_known_factory(stage, config.refused_factory_keys),
+        )
     ]
 
 
@@ -43,8 +46,14 @@ def unknown_engine_keys(stage: StageConfig) -> Iterator[Problem]:
             )
 
 
-def unknown_factory_keys(stage: StageConfig, signature: FactorySignature) -> Iterator[Problem]:
-    """Yield a problem for each written key of `factory` that the factory does not declare."""
+def unknown_factory_keys(
+    stage: StageConfig, signature: FactorySignature, reasons: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Yield a problem for each written key of `factory` that the factory does not declare.
+
+    Args:
+        reasons: why the pipeline refuses settings that others know, by `stage.key`.
+    """
     if signature.accepts_any:
         return
     owned = (*PLACEMENT_FACTORY_KEYS, *LAUNCH_FACTORY_KEYS)
@@ -52,6 +61,10 @@ def unknown_factory_keys(stage: StageConfig, signature: FactorySignature) -> Ite
         if key in signature.parameters or key in owned:
             continue
         path = f"stages.{stage.name}.factory.{key}"
+        reason = reasons.get(f"{stage.name}.{key}")
+        if reason is not None:
+            yield Problem(path, f"Stage '{stage.name}' sets factory.{key}, but {reason}")
+            continue
         settable = signature.settable
         offered = "" if settable else "; it takes no setting at all"
         yield Problem(
@@ -62,9 +75,11 @@ def unknown_factory_keys(stage: StageConfig, signature: FactorySignature) -> Ite
         )
 
 
-def _unknown_keys_of_known_factory(stage: StageConfig) -> Iterator[Problem]:
+def _unknown_keys_of_known_factory(
+    stage: StageConfig, reasons: Mapping[str, str]
+) -> Iterator[Problem]:
     signature = factory_signature(stage.factory_path)
-    return iter(()) if signature is None else unknown_factory_keys(stage, signature)
+    return iter(()) if signature is None else unknown_factory_keys(stage, signature, reasons)
 
 
 def _spoken(stage: StageConfig, group: str, names: tuple[str, ...]) -> tuple[str, ...]:

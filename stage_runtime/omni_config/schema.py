@@ -181,6 +181,8 @@ class PipelineConfig(Settings):
     """Chosen when the checkpoint fits several variants and none is named."""
     plan_only: ClassVar[str | None] = None
     """Why the stages cannot run yet; null when they can."""
+    refused_factory_keys: ClassVar[Mapping[str, str]] = {}
+    """Settings that other servers of the model know, as `stage.key`, with why each is refused."""
     local_edges: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Pairs of stages that must share a process because they pass objects that cannot leave it."""
     tensor_parallel_stages: ClassVar[Names] = ()

@@ -60,7 +60,7 @@ def factory_problems(
 ) -> Iterator[Problem]:
     """Refuse what the factory would refuse, and values that would never reach it."""
     at, author = f"stages.{stage.name}", config.stage_factory_kwargs(stage)
-    yield from unknown_factory_keys(stage, signature)
+    yield from unknown_factory_keys(stage, signature, config.refused_factory_keys)
     for key in author:
         if not signature.accepts(key):
             yield Problem(

@@ -132,7 +132,6 @@ def create_audio_encoder(
     process_total_gpu_memory_fraction: float | None = None,
     device: str | None = None,
     dtype: str | None = None,
-    enable_layer_cuda_graph: bool = False,
     max_batch_size: int = 32,
     max_batch_wait_ms: int = 0,
     cache_entries: int = 64,
@@ -147,7 +146,6 @@ def create_audio_encoder(
         process_total_gpu_memory_fraction: share used by the process so far, from placement.
         device: kind of device; follows gpu_id when null.
         dtype: torch dtype; the checkpoint's when null.
-        enable_layer_cuda_graph: replay each layer as a CUDA graph; ignored on the CPU.
         max_batch_size: most requests encoded together.
         max_batch_wait_ms: milliseconds a batch waits for company.
         cache_entries: most media items whose embeddings are kept.
@@ -203,10 +201,6 @@ def create_thinker(
     prefill_coalesce_requests: int = 0,
     prefill_coalesce_wait_ms: float = 60.0,
     prefill_coalesce_when_idle: bool = False,
-    prefill_coalesce_requires_pending_builds: bool = False,
-    prefill_coalesce_after_builds_during_decode: bool = False,
-    request_build_max_workers: int | None = None,
-    request_build_max_pending: int | None = None,
 ) -> Scheduler:
     """Write the answer's text, token by token.
 
@@ -224,20 +218,14 @@ def create_thinker(
         max_seq_len: longest prompt plus answer in tokens; the checkpoint's context when null.
         encoder_mem_reserve: share of the GPU left to encoders beside the thinker.
         enable_async_decode: prepare the next step on the host while this one runs.
-        async_decode_min_batch_size: smallest batch decoded that way.
+        async_decode_min_batch_size: smallest batch decoded that way; smaller ones wait for a step.
         prefill_coalesce_requests: requests gathered before a prefill; 0 gathers none.
         prefill_coalesce_wait_ms: milliseconds a prefill waits to gather them.
         prefill_coalesce_when_idle: gather even when nothing is decoding.
-        prefill_coalesce_requires_pending_builds: gather only while requests are being built.
-        prefill_coalesce_after_builds_during_decode: while decoding, gather only after builds ended.
-        request_build_max_workers: threads that build requests; built in the loop when null.
-        request_build_max_pending: requests that may wait to be built.
     """
     from omni_models.qwen3_omni.thinker.stage import ThinkerSettings, build_thinker
     from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
 
-    # Requests are built in the engine's own loop, so none is ever pending.
-    gathers = prefill_coalesce_requests > 1 and not prefill_coalesce_requires_pending_builds
     return build_thinker(
         ThinkerSettings(
             model_path=model_path,
@@ -252,12 +240,13 @@ def create_thinker(
             max_seq_len=max_seq_len,
             encoder_mem_reserve=encoder_mem_reserve,
             overlapped=enable_async_decode,
+            overlap_min_batch=async_decode_min_batch_size,
             gathering=PrefillGathering(
                 requests=prefill_coalesce_requests,
                 wait_seconds=prefill_coalesce_wait_ms / 1000,
                 when_idle=prefill_coalesce_when_idle,
             )
-            if gathers
+            if prefill_coalesce_requests > 1
             else None,
         )
     )
@@ -282,9 +271,6 @@ def create_talker_ar(
     total_gpu_memory_fraction: float | None = None,
     process_total_gpu_memory_fraction: float | None = None,
     server_args_overrides: Mapping[str, object] | None = None,
-    speech_enabled: bool = True,
-    feedback_enabled: bool = True,
-    code2wav_in_process: bool = False,
     max_seq_len: int | None = None,
     enable_partial_start: bool = True,
     partial_start_min_chunks: int = 1,
@@ -301,9 +287,6 @@ def create_talker_ar(
         total_gpu_memory_fraction: share of the GPU the stage may use, from placement.
         process_total_gpu_memory_fraction: share used by the process so far, from placement.
         server_args_overrides: what is set under engine.*, for SGLang's ServerArgs.
-        speech_enabled: whether the pipeline speaks.
-        feedback_enabled: feed each frame's codes back into the next step.
-        code2wav_in_process: whether code2wav shares this process.
         max_seq_len: longest prompt plus speech in positions; the checkpoint's context when null.
         enable_partial_start: start on the first tokens of the answer instead of all of them.
         partial_start_min_chunks: tokens needed to start.
@@ -342,8 +325,6 @@ def create_code2wav(
     dtype: str | None = None,
     stream_chunk_size: int = 10,
     initial_codec_chunk_frames: int = 1,
-    enable_cuda_graph: bool = False,
-    talker_in_process: bool = False,
     codec_state_slots: int = 32,
     max_batch_size: int = 8,
 ) -> Scheduler:
@@ -358,8 +339,6 @@ def create_code2wav(
         dtype: torch dtype; the checkpoint's when null.
         stream_chunk_size: frames decoded at once in steady state, the end of the ramp.
         initial_codec_chunk_frames: frames of the first chunk; chunks double from there.
-        enable_cuda_graph: capture decoding as CUDA graphs.
-        talker_in_process: whether the talker shares this process.
         codec_state_slots: streams that may be open at once.
         max_batch_size: most streams decoded together.
     """

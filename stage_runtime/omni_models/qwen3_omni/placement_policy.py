@@ -16,11 +16,23 @@ from omni_config.schema import StageConfig, engine_of
 if TYPE_CHECKING:
     from omni_config.planning.instances import StageInstance
     from omni_config.planning.placement import PlacementPlan
+    from omni_config.schema import PipelineConfig
 
 AR_STAGES = ("thinker", "talker_ar")
 GPU_STAGES = ("image_encoder", "audio_encoder", "thinker", "talker_ar", "code2wav")
 FRACTION_TOLERANCE = 0.001
 COLOCATED = "Qwen3OmniSpeechColocatedPipelineConfig"
+
+
+def gathering_problems(config: PipelineConfig) -> Iterator[Problem]:
+    """Refuse to gather prefills by a clock where several ranks must start the same one."""
+    thinker = config.by_name["thinker"]
+    if thinker.tp_size > 1 and (thinker.factory.prefill_coalesce_requests or 0) > 1:
+        yield Problem(
+            "stages.thinker.factory.prefill_coalesce_requests",
+            f"Stage 'thinker' gathers prefills by a clock, but has tp_size={thinker.tp_size}: its "
+            "ranks must start the same prefill in the same step; write 0",
+        )
 
 
 def separate_problems(plan: PlacementPlan) -> Iterator[Problem]:

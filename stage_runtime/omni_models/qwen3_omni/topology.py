@@ -21,7 +21,11 @@ from omni_config.schema import (
     engine_of,
 )
 from omni_config.settings import FactoryArgs, PlacementConfig
-from omni_models.qwen3_omni.placement_policy import colocated_problems, separate_problems
+from omni_models.qwen3_omni.placement_policy import (
+    colocated_problems,
+    gathering_problems,
+    separate_problems,
+)
 
 if TYPE_CHECKING:
     from omni_config.planning.placement import PlacementPlan
@@ -47,6 +51,26 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
     audio_sample_rate: ClassVar[int] = 24_000
     env_floor: ClassVar[dict[str, str]] = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
 
+    refused_factory_keys: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(
+            (
+                "thinker.request_build_max_workers",
+                "thinker.request_build_max_pending",
+                "thinker.prefill_coalesce_requires_pending_builds",
+                "thinker.prefill_coalesce_after_builds_during_decode",
+            ),
+            "requests are built in the engine's own loop, in less time than a step takes: there "
+            "are no builders, and no build is ever pending",
+        ),
+        **dict.fromkeys(
+            ("audio_encoder.enable_layer_cuda_graph", "code2wav.enable_cuda_graph"),
+            "only SGLang's engines replay CUDA graphs: this stage runs its model as it is",
+        ),
+        **dict.fromkeys(
+            ("code2wav.talker_in_process", "talker_ar.code2wav_in_process"),
+            "whether stages share a process follows from their `process`",
+        ),
+    }
     # The model's own policy below says which stages need a budget; the generic rule would also
     # refuse the two-GPU speech pipeline, whose encoders have none.
     placement: PlacementConfig = Field(
@@ -59,6 +83,10 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
         return {"disable_custom_all_reduce": True} if stage.tp_size > 1 else {}
 
     def stage_env(self, stage: StageConfig) -> dict[str, str]:
+    def placement_problems(self, placement: PlacementPlan) -> list[Problem]:
+        """Let ranks depend on no clock."""
+        return list(gathering_problems(self))
+
         """Let preprocessing, which decodes and resizes media, use every CPU."""
         written = self.env_floor | self.env_defaults
         if stage.name != "preprocessing" or "OMP_NUM_THREADS" in written:
@@ -134,24 +162,16 @@ class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
             case "thinker":
                 return {"speech_enabled": True}
             case "talker_ar":
-                return {
-                    "speech_enabled": True,
-                    "feedback_enabled": True,
-                    "code2wav_in_process": together,
-                    "max_running_requests": running,
-                }
+                return {"max_running_requests": running}
             case "code2wav":
-                return {
-                    "enable_cuda_graph": stage.gpu is not None,
-                    "talker_in_process": together,
-                    "codec_state_slots": running * (1 if together else self.replicas(talker)),
-                }
+                speakers = 1 if together else self.replicas(talker)
+                return {"codec_state_slots": running * speakers}
             case _:
                 return {}
 
     def placement_problems(self, placement: PlacementPlan) -> list[Problem]:
-        """Keep thinker and talker on different GPUs."""
-        return list(separate_problems(placement))
+        """Keep thinker and talker on different GPUs as well."""
+        return [*super().placement_problems(placement), *separate_problems(placement)]
 
 
 class Qwen3OmniSpeechColocatedPipelineConfig(Qwen3OmniSpeechPipelineConfig):
@@ -245,7 +265,6 @@ def _audio_encoder(process: str, readers: Names, route_fn: str | None) -> StageC
         factory_path=f"{FACTORIES}.create_audio_encoder",
         process=process,
         gpu=0,
-        factory=FactoryArgs.model_validate({"enable_layer_cuda_graph": True}),
         next=readers,
         route_fn=route_fn,
         project_payload=_without_embeddings(readers),

@@ -72,6 +72,7 @@ SEAMS: tuple[Seam, ...] = (
         "get_output_streamer_class",
         "run_event_loop",
         "ingest_requests",
+        ("is_disable_overlap_for_batch", "batch", "last_batch"),
         ("handle_generate_request", "recv_req"),
         ("send_abort_output", "abort_req", "req"),
         ("abort_request", "recv_req"),

@@ -49,6 +49,7 @@ class EnginePlan:
         gathering: when prefills wait for company.
         tp_rank, tp_size, nccl_port: the ranks, from the launcher.
     """
+        overlap_min_batch: rows from which a decode step is prepared while the last one runs.
 
     stage: str
     model_path: str
@@ -65,6 +66,7 @@ class EnginePlan:
     gathering: PrefillGathering | None = None
     tp_rank: int = 0
     tp_size: int = 1
+    overlap_min_batch: int = 1
     nccl_port: int | None = None
 
 
@@ -119,13 +121,16 @@ def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
         ports = dataclasses.replace(ports, nccl_port=plan.nccl_port)
     ranks = SpawnRanks(world_rank=plan.tp_rank, dp_rank=None, gpu_id=plan.gpu_id or 0)
     publish(args, role="scheduler", ranks=ranks)
-    return HostedScheduler(
-        args,
-        ports,
-        host,
-        model_stops=plan.model_stops,
-        tokenizer=plan.tokenizer,
-        budget=plan.budget,
-        editor=plan.editor,
-        gathering=plan.gathering,
-    )
+    facts = {"checkpoint": checkpoint_fact(plan.model_path, plan.weight_files)}
+    with shared_loading(offered_share(), facts):
+        return HostedScheduler(
+            args,
+            ports,
+            host,
+            model_stops=plan.model_stops,
+            tokenizer=plan.tokenizer,
+            budget=plan.budget,
+            editor=plan.editor,
+            gathering=plan.gathering,
+            overlap_min_batch=plan.overlap_min_batch,
+        )

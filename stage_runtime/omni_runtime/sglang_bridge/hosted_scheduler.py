@@ -84,6 +84,7 @@ class HostedScheduler(Scheduler):
         editor: the model's own change of logits.
         gathering: when prefills wait for company; None where they never do.
     """
+        overlap_min_batch: rows from which a decode step is prepared while the last one runs.
 
     request_receiver: SchedulerRequestReceiver
     running_batch: ScheduleBatch
@@ -102,12 +103,14 @@ class HostedScheduler(Scheduler):
         editor: LogitsEditor | None = None,
         gathering: PrefillGathering | None = None,
     ) -> None:
+        overlap_min_batch: int = 1,
         self.host = host
         self.held: ScheduleBatch | None = None
         self.closed_rows: set[str] = set()
         self._model_stops, self._stop_tokenizer = model_stops, tokenizer
         self._budget, self._editor, self._gathering = budget, editor, gathering
         self._arrived: dict[str, float] = {}
+        self._overlap_min_batch = overlap_min_batch
         super().__init__(server_args, port_args)
 
     # Construction
@@ -271,6 +274,16 @@ class HostedScheduler(Scheduler):
         return result
 
     def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
+    def is_disable_overlap_for_batch(
+        self, batch: ScheduleBatch | None, last_batch: ScheduleBatch | None
+    ) -> bool:
+        small = (
+            batch is not None
+            and batch.forward_mode.is_decode()
+            and len(batch.reqs) < self._overlap_min_batch
+        )
+        return small or bool(super().is_disable_overlap_for_batch(batch, last_batch))
+
         self.host.settling(batch, result)
         super().process_batch_result(batch, result)
         self.host.settled()

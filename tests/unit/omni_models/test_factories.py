@@ -1,13 +1,17 @@
 """The factories: what they accept fits what authors, placement and the launcher pass."""
 
+import ast
 import importlib
+import inspect
 import subprocess
 import sys
 
 import pytest
 
+from omni_config.consumer_keys import unknown_keys
 from omni_config.errors import PlanOnlyError
 from omni_config.schema import EngineStageConfig, PipelineConfig, StageConfig
+from omni_config.settings import FactoryArgs
 from omni_config.vocabulary import FactorySignature, factory_signature
 from omni_models.catalog import registry
 
@@ -60,6 +64,41 @@ def test_every_parameter_says_in_a_line_what_it_does(
     parameters = signature_of(stage).parameters.values()
     assert [parameter.name for parameter in parameters if not parameter.doc] == []
     assert [parameter.name for parameter in parameters if not parameter.annotation] == []
+
+
+@pytest.mark.parametrize(
+    ("cls", "stage"), [case for case in STAGES if case.values[0].__module__ != PLAN_ONLY]
+)
+def test_no_setting_is_accepted_without_being_read(
+    cls: type[PipelineConfig], stage: StageConfig
+) -> None:
+    module, _, name = stage.factory_path.rpartition(".")
+    source = inspect.getsource(getattr(importlib.import_module(module), name))
+    read = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    assert set(signature_of(stage).settable) <= read
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(key, id=key)
+        for key in registry().by_name("Qwen3OmniSpeechPipelineConfig").refused_factory_keys
+    ],
+)
+def test_a_setting_that_cannot_be_honoured_is_refused_with_the_reason(key: str) -> None:
+    name, setting = key.split(".")
+    cls = registry().by_name("Qwen3OmniSpeechPipelineConfig")
+    value = 4 if setting.startswith("request_build") else True
+    declared = [
+        stage.model_copy(update={"factory": FactoryArgs.model_validate({setting: value})})
+        if stage.name == name
+        else stage
+        for stage in cls.declared_stages()
+    ]
+    [problem] = unknown_keys(cls(model_path="m", stages=tuple(declared)))
+    assert problem.path == f"stages.{name}.factory.{setting}"
+    assert problem.message.startswith(f"Stage '{name}' sets factory.{setting}, but ")
+    assert problem.message.endswith(cls.refused_factory_keys[key])
 
 
 @pytest.mark.parametrize(

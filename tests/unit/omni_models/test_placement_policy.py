@@ -141,3 +141,10 @@ class TestSeparate:
 
     def test_a_rank_of_the_thinker_may_meet_the_talker(self) -> None:
         assert problems(self.cls, {"thinker": {"tp_size": 2, "gpu": (0, 1)}}) == []
+
+
+def test_ranks_do_not_gather_prefills_by_a_clock() -> None:
+    ranks = {"gpu": [0, 2], "tp_size": 2, "factory": {"prefill_coalesce_requests": 4}}
+    [problem] = problems(Qwen3OmniSpeechPipelineConfig, {"thinker": ranks})
+    assert problem.path == "stages.thinker.factory.prefill_coalesce_requests"
+    assert "tp_size=2" in problem.message

@@ -68,7 +68,7 @@ def _names(value: str | list[str] | None) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("cls", PIPELINES)
 def test_every_hook_is_an_importable_function(cls: type[PipelineConfig]) -> None:
-    paths = [cls.terminal_stages_fn]
+    paths = [cls.terminal_stages_fn, cls.warm_up_fn]
     for stage in cls.declared_stages():
         paths += [stage.factory_path, stage.route_fn, stage.stream_done_to_fn]
         paths += [stage.wait_for_fn, stage.merge_fn, *stage.project_payload.values()]
@@ -140,22 +140,8 @@ class TestSpeechAuthorChannel:
     def test_separate_processes(self) -> None:
         config = Qwen3OmniSpeechPipelineConfig(model_path="m")
         assert kwargs_of(config, "thinker") == {"speech_enabled": True}
-        assert kwargs_of(config, "talker_ar") == {
-            "speech_enabled": True,
-            "feedback_enabled": True,
-            "code2wav_in_process": False,
-            "max_running_requests": 32,
-        }
-        assert kwargs_of(config, "code2wav") == {
-            "enable_cuda_graph": True,
-            "talker_in_process": False,
-            "codec_state_slots": 32,
-        }
-
-    def test_one_process(self) -> None:
-        config = Qwen3OmniSpeechColocatedPipelineConfig(model_path="m")
-        assert kwargs_of(config, "talker_ar")["code2wav_in_process"] is True
-        assert kwargs_of(config, "code2wav")["talker_in_process"] is True
+        assert kwargs_of(config, "talker_ar") == {"max_running_requests": 32}
+        assert kwargs_of(config, "code2wav") == {"codec_state_slots": 32}
 
     def test_a_vocoder_serves_all_talker_replicas(self) -> None:
         config = changed(
@@ -173,13 +159,6 @@ class TestSpeechAuthorChannel:
             processes={"talker_ar": {"num_replicas": 2, "replica_devices": [1, 2]}},
         )
         assert kwargs_of(config, "code2wav")["codec_state_slots"] == 32
-
-    def test_no_cuda_graph_on_the_cpu(self) -> None:
-        on_cpu: dict[str, dict[str, object]] = {
-            "code2wav": {"gpu": None, "gpu_memory_fraction": None}
-        }
-        config = changed(Qwen3OmniSpeechPipelineConfig, on_cpu)
-        assert kwargs_of(config, "code2wav")["enable_cuda_graph"] is False
 
     def test_the_text_pipeline_only_says_that_there_is_no_speech(self) -> None:
         config = Qwen3OmniPipelineConfig(model_path="m")
