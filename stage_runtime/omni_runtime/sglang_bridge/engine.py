@@ -47,9 +47,9 @@ class EnginePlan:
         budget: what the KV pool may take.
         editor: the model's own change of logits.
         gathering: when prefills wait for company.
+        overlap_min_batch: rows from which a decode step is prepared while the last one runs.
         tp_rank, tp_size, nccl_port: the ranks, from the launcher.
     """
-        overlap_min_batch: rows from which a decode step is prepared while the last one runs.
 
     stage: str
     model_path: str
@@ -64,9 +64,9 @@ class EnginePlan:
     budget: KvBudget | None = None
     editor: LogitsEditor | None = None
     gathering: PrefillGathering | None = None
+    overlap_min_batch: int = 1
     tp_rank: int = 0
     tp_size: int = 1
-    overlap_min_batch: int = 1
     nccl_port: int | None = None
 
 
@@ -121,16 +121,14 @@ def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
         ports = dataclasses.replace(ports, nccl_port=plan.nccl_port)
     ranks = SpawnRanks(world_rank=plan.tp_rank, dp_rank=None, gpu_id=plan.gpu_id or 0)
     publish(args, role="scheduler", ranks=ranks)
-    facts = {"checkpoint": checkpoint_fact(plan.model_path, plan.weight_files)}
-    with shared_loading(offered_share(), facts):
-        return HostedScheduler(
-            args,
-            ports,
-            host,
-            model_stops=plan.model_stops,
-            tokenizer=plan.tokenizer,
-            budget=plan.budget,
-            editor=plan.editor,
-            gathering=plan.gathering,
-            overlap_min_batch=plan.overlap_min_batch,
-        )
+    return HostedScheduler(
+        args,
+        ports,
+        host,
+        model_stops=plan.model_stops,
+        tokenizer=plan.tokenizer,
+        budget=plan.budget,
+        editor=plan.editor,
+        gathering=plan.gathering,
+        overlap_min_batch=plan.overlap_min_batch,
+    )
