@@ -50,7 +50,6 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
     weight_share_architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
     audio_sample_rate: ClassVar[int] = 24_000
     env_floor: ClassVar[dict[str, str]] = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
-
     refused_factory_keys: ClassVar[dict[str, str]] = {
         **dict.fromkeys(
             (
@@ -71,6 +70,7 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
             "whether stages share a process follows from their `process`",
         ),
     }
+
     # The model's own policy below says which stages need a budget; the generic rule would also
     # refuse the two-GPU speech pipeline, whose encoders have none.
     placement: PlacementConfig = Field(
@@ -82,11 +82,11 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
         """Switch SGLang's all-reduce off between ranks: it needs peer access everywhere."""
         return {"disable_custom_all_reduce": True} if stage.tp_size > 1 else {}
 
-    def stage_env(self, stage: StageConfig) -> dict[str, str]:
     def placement_problems(self, placement: PlacementPlan) -> list[Problem]:
         """Let ranks depend on no clock."""
         return list(gathering_problems(self))
 
+    def stage_env(self, stage: StageConfig) -> dict[str, str]:
         """Let preprocessing, which decodes and resizes media, use every CPU."""
         written = self.env_floor | self.env_defaults
         if stage.name != "preprocessing" or "OMP_NUM_THREADS" in written:

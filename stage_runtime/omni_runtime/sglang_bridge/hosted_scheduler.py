@@ -83,8 +83,8 @@ class HostedScheduler(Scheduler):
         budget: what the KV pool may take; None leaves it to SGLang's arguments.
         editor: the model's own change of logits.
         gathering: when prefills wait for company; None where they never do.
-    """
         overlap_min_batch: rows from which a decode step is prepared while the last one runs.
+    """
 
     request_receiver: SchedulerRequestReceiver
     running_batch: ScheduleBatch
@@ -102,15 +102,15 @@ class HostedScheduler(Scheduler):
         budget: KvBudget | None = None,
         editor: LogitsEditor | None = None,
         gathering: PrefillGathering | None = None,
-    ) -> None:
         overlap_min_batch: int = 1,
+    ) -> None:
         self.host = host
         self.held: ScheduleBatch | None = None
         self.closed_rows: set[str] = set()
         self._model_stops, self._stop_tokenizer = model_stops, tokenizer
         self._budget, self._editor, self._gathering = budget, editor, gathering
-        self._arrived: dict[str, float] = {}
         self._overlap_min_batch = overlap_min_batch
+        self._arrived: dict[str, float] = {}
         super().__init__(server_args, port_args)
 
     # Construction
@@ -264,16 +264,6 @@ class HostedScheduler(Scheduler):
 
     # One step
 
-    def run_batch(
-        self, batch: ScheduleBatch, pp_proxy_tensors: object = None
-    ) -> GenerationBatchResult:
-        self.host.launching(batch)
-        self.row_sampler.begin(batch, batch_rows(batch))
-        result = super().run_batch(batch, pp_proxy_tensors)
-        self.host.launched(batch, result)
-        return result
-
-    def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
     def is_disable_overlap_for_batch(
         self, batch: ScheduleBatch | None, last_batch: ScheduleBatch | None
     ) -> bool:
@@ -284,6 +274,16 @@ class HostedScheduler(Scheduler):
         )
         return small or bool(super().is_disable_overlap_for_batch(batch, last_batch))
 
+    def run_batch(
+        self, batch: ScheduleBatch, pp_proxy_tensors: object = None
+    ) -> GenerationBatchResult:
+        self.host.launching(batch)
+        self.row_sampler.begin(batch, batch_rows(batch))
+        result = super().run_batch(batch, pp_proxy_tensors)
+        self.host.launched(batch, result)
+        return result
+
+    def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         self.host.settling(batch, result)
         super().process_batch_result(batch, result)
         self.host.settled()

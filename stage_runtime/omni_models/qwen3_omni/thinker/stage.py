@@ -46,8 +46,8 @@ class ThinkerSettings:
     max_seq_len: int | None = None
     encoder_mem_reserve: float = 0.05
     overlapped: bool = True
-    gathering: PrefillGathering | None = None
     overlap_min_batch: int = 1
+    gathering: PrefillGathering | None = None
 
 
 def build_thinker(settings: ThinkerSettings) -> EngineScheduler:
@@ -112,8 +112,8 @@ def _plan(
         ),
         # Ranks must start the same prefill in the same pass, whatever their clocks say.
         gathering=settings.gathering if settings.tp_size == 1 else None,
-        tp_rank=settings.tp_rank,
         overlap_min_batch=settings.overlap_min_batch,
+        tp_rank=settings.tp_rank,
         tp_size=settings.tp_size,
         nccl_port=settings.nccl_port,
     )
