@@ -61,6 +61,7 @@ def _options(given: argparse.Namespace) -> Options:
         lease=LeaseOptions(given.lease_namespace, given.lease_name),
         namespaces=tuple(given.namespace),
         kubeconfig=given.kubeconfig,
+        service_account=given.service_account,
         workers=given.workers,
         resync_seconds=given.resync_seconds,
         health_port=given.health_port,
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     option("--gateway-image", required=True, help="image of gateways where an object names none")
     option("--lease-namespace", required=True, help="namespace of the Lease and of own Secrets")
     option("--lease-name", default="omnipipe-operator", help="name of the Lease")
+    option("--service-account", default="", help="account that the Lease and own Secrets go with")
     option("--workers", type=int, default=8, help="pipelines looked at in parallel")
     option("--resync-seconds", type=float, default=600.0, help="look at each at least this often")
     option("--health-port", type=int, default=8080, help="/livez and /readyz")

@@ -88,7 +88,8 @@ class Kubelet:
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(10)
-            await self._heartbeat()
+            with contextlib.suppress(ApiError):  # the next one will do
+                await self._heartbeat()
 
     async def _heartbeat(self) -> None:
         room = {"cpu": "1000", "memory": "4Ti", "pods": "2000", **self.capacity}

@@ -47,6 +47,8 @@ DEFINITIONS = Resource(
 )
 DEADLINE_SECONDS = 40.0
 POLL_SECONDS = 0.05
+NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
+"""A node's watch lasts as long as its test."""
 _numbers = itertools.count(1)
 T = TypeVar("T")
 
@@ -71,7 +73,9 @@ class Site:
     def start_operator(self, **changes: Any) -> Operator:
         """Start an operator of this namespace."""
         operator = Operator(replace(self.options, **changes), self.traffic)
-        self.operators.append((operator, asyncio.create_task(operator.run())))
+        task = asyncio.create_task(operator.run())
+        task.add_done_callback(_tell_failure)
+        self.operators.append((operator, task))
         return operator
 
     async def until_waiting(self) -> None:
@@ -175,6 +179,12 @@ class Site:
         return yaml.safe_dump({"status": status, "pods": pods}, width=160)
 
 
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    """Leave in a test's output why an operator ended that nobody had ended."""
+    if not task.cancelled() and task.exception() is not None:
+        print(f"operator ended: {task.exception()!r}")
+
+
 def _line(pod: Manifest) -> str:
     conditions = pod["status"].get("conditions") or ()
     true = [one["type"] for one in conditions if one["status"] == "True"]
@@ -210,7 +220,7 @@ async def open_site(
         api_proxy(configuration) as proxy,
         api_proxy(configuration) as back_door,
         open_client(await load_configuration(_kubeconfig(directory, back_door))) as plain,
-        aiohttp.ClientSession(back_door.url) as session,
+        aiohttp.ClientSession(back_door.url, timeout=NO_TIMEOUT) as session,
     ):
         await client.request("POST", NAMESPACES.path(), _namespace(namespace))
         kubelet = Kubelet(plain, session, namespace, {"nvidia.com/gpu": str(gpus)})

@@ -7,7 +7,7 @@ clocks run at about the same speed; their readings need not agree.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,12 +48,20 @@ class Lease:
 
     Args:
         identity: name of this process in the Lease; unique.
+        owners: owner references of the Lease, with which it goes.
     """
 
-    def __init__(self, client: Client, identity: str, options: LeaseOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        identity: str,
+        options: LeaseOptions,
+        owners: Sequence[Manifest] = (),
+    ) -> None:
         self._client = client
         self._identity = identity
         self._options = options
+        self._owners = list(owners)
         self._seen: tuple[str, float] | None = None
         self._renewed = 0.0
         self.held = False
@@ -166,6 +174,7 @@ class Lease:
             "metadata": {
                 "name": self._options.name,
                 "namespace": self._options.namespace,
+                "ownerReferences": self._owners,
                 **guard,
             },
             "spec": taken,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import aiohttp
 
 from omni_operator.controller.audit import audit
-from omni_operator.controller.authority import load_secret
+from omni_operator.controller.authority import load_secret, owner_references
 from omni_operator.controller.client import ApiError, Client, load_configuration, open_client
 from omni_operator.controller.discovery import discover
 from omni_operator.controller.events import EventRecorder
@@ -33,6 +33,7 @@ from omni_operator.controller.watches import Watches
 from omni_operator.controller.workers import Workers
 from omni_operator.plan.capabilities import Capabilities
 from omni_operator.plan.world import World
+from omni_operator.render.manifest import Manifest
 
 logger = EventLogger(__name__)
 
@@ -81,8 +82,10 @@ class Operator:
             serve_health(options.health_port, self.faults, self.unready) as self.health_port,
             serve_metrics(options.metrics_port, self.metrics.registry) as self.metrics_port,
         ):
-            self._lease = Lease(client, options.identity, options.lease)
-            await self._lease.run(lambda: self._act(client))
+            namespace = options.lease.namespace
+            owners = await owner_references(client, namespace, options.service_account)
+            self._lease = Lease(client, options.identity, options.lease, owners)
+            await self._lease.run(lambda: self._act(client, owners))
 
     def faults(self) -> Iterator[str]:
         """Yield why this process should be restarted; a waiting operator has no faults."""
@@ -99,11 +102,11 @@ class Operator:
         if self._lease is None:
             yield "the API server was not reached yet"
 
-    async def _act(self, client: Client) -> None:
+    async def _act(self, client: Client, owners: Sequence[Manifest]) -> None:
         """Do an operator's work; the Lease is held."""
         options = self._options
         self._cluster = await discover(client)
-        secret = await load_secret(client, options.lease.namespace)
+        secret = await load_secret(client, options.lease.namespace, owners)
         kinds = watched(served(OWNED, self._cluster))
         watches = Watches(client, self.store, kinds, options.namespaces, self._on_spawned)
         self._watches = watches

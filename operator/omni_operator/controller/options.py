@@ -24,6 +24,8 @@ class Options:
     Attributes:
         namespaces: those it looks after; all when empty.
         kubeconfig: file with credentials; null for the pod's service account.
+        service_account: account in the Lease's namespace that the operator's own Secret and Lease
+            go with; empty for none.
         workers: pipelines looked at at the same time.
         resync_seconds: each pipeline is looked at at least this often, give or take a tenth.
         audit_seconds: how often the watches are compared with lists.
@@ -36,6 +38,7 @@ class Options:
     lease: LeaseOptions
     namespaces: tuple[str, ...] = ()
     kubeconfig: Path | None = None
+    service_account: str = ""
     identity: str = field(default_factory=own_identity)
     workers: int = 8
     resync_seconds: float = 600.0

@@ -51,6 +51,7 @@ GROUPS = Resource(names.GROUP, names.VERSION, names.SCALE_KIND, names.SCALE_PLUR
 PODS = Resource("", "v1", "Pod", "pods")
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
 SECRETS = Resource("", "v1", "Secret", "secrets")
+SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments")
 EVENTS = Resource("", "v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
@@ -63,7 +64,7 @@ OWNED: tuple[Resource, ...] = (
     DEPLOYMENTS,
     GROUPS,
     Resource("", "v1", "Service", "services"),
-    Resource("", "v1", "ServiceAccount", "serviceaccounts"),
+    SERVICE_ACCOUNTS,
     Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
     Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
     Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),

@@ -12,6 +12,7 @@ from omni_operator.names import (
     ANNOTATION_DRAIN_STARTED,
     ANNOTATION_MANIFEST_HASH,
     HEALTH_PORT,
+    short_hash,
 )
 from omni_operator.plan import actions as steps
 from omni_operator.plan.cluster_state import (
@@ -33,7 +34,7 @@ from omni_operator.plan.world import (
     SetRoutable,
     StartDrain,
 )
-from omni_operator.render.manifest import Manifest
+from omni_operator.render.manifest import Manifest, canonical
 
 _KEPT_KINDS = ("Deployment", "Secret", "PersistentVolumeClaim")
 """Not pruned here: rollouts delete Deployments, certificates have their own life, and a cache of
@@ -85,14 +86,18 @@ def prunes(wanted: Iterable[Manifest], observed: Observed, owner: str) -> Iterat
 def rescaled(live: Manifest, replicas: int) -> Manifest:
     """Return a live Deployment with other replicas, all else as it is.
 
-    An old revision cannot be rendered any more: the settings it was rendered from are gone.
+    An old revision cannot be rendered any more: the settings it was rendered from are gone. Its
+    hash becomes another, for it is we who change it, now and when it is wanted again.
     """
     one = copy.deepcopy(live)
     one.pop("status", None)
     for key in _LIVE_ONLY:
         one["metadata"].pop(key, None)
-    one["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
     one["spec"]["replicas"] = replicas
+    notes = one["metadata"].setdefault("annotations", {})
+    for key in ("deployment.kubernetes.io/revision", ANNOTATION_MANIFEST_HASH):
+        notes.pop(key, None)
+    notes[ANNOTATION_MANIFEST_HASH] = short_hash(canonical(one))
     return one
 
 

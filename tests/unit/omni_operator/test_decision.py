@@ -82,6 +82,30 @@ def test_the_way_back_starts_the_old_deployment_again() -> None:
     assert {name for name, count in site.deployments().items() if count} == first
 
 
+def test_going_there_and_back_again_repairs_nothing() -> None:
+    site, reasons = running(), []
+    for manifest in (stage(speech(), "decode", env={"A": "1"}), speech()):
+        site.edit(manifest)
+        site.step()
+        site.edit(speech())
+        reasons += [event.reason for one in site.settle() for event in one.events]
+        site.edit(manifest)
+        reasons += [event.reason for one in site.settle() for event in one.events]
+    assert "DrainStarted" in reasons
+    assert "DriftRepaired" not in reasons
+
+
+def test_an_old_deployment_that_a_person_scaled_is_put_back_and_told() -> None:
+    site = running()
+    site.edit(stage(speech(), "decode", env={"A": "1"}))
+    site.settle()
+    (old,) = [name for name, count in site.deployments().items() if not count]
+    site.objects[ObjectId("Deployment", old)]["spec"]["replicas"] = 2
+    reasons = [event.reason for one in site.settle() for event in one.events]
+    assert "DriftRepaired" in reasons
+    assert site.deployments()[old] == 0
+
+
 def test_an_operator_upgrade_writes_nothing() -> None:
     site = running()
     site.release = Release("stage:2", "gateway:2", "2")
