@@ -28,6 +28,8 @@ class ChatAnswer:
         steps_to_first_audio: codec frames in the first piece of sound, and tokens of text that the
             talker had when it made its first frame.
         timeline: when each stage worked on it, in Unix seconds, in order of beginning.
+        told: names of the attributes that the pipeline said something about; it may know of no
+            tokens, or of no codes.
     """
 
     text: str = ""
@@ -41,14 +43,15 @@ class ChatAnswer:
     first_audio: float = 0.0
     steps_to_first_audio: dict[str, int | None] = field(default_factory=dict)
     timeline: dict[str, dict[str, Any]] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
 
     def audio(self) -> Audio:
         """Return the speech."""
         return Audio(self.samples, self.sample_rate)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the answer as what `omni chat --json` prints."""
-        return {
+        """Return the answer as what `omni chat --json` prints; null is what there was none of."""
+        found: dict[str, Any] = {
             "text": self.text,
             "token_ids": self.token_ids,
             "codec_codes": self.codec_codes,
@@ -61,6 +64,7 @@ class ChatAnswer:
             "steps_to_first_audio": self.steps_to_first_audio,
             "timeline": self.timeline,
         }
+        return {name: value if name in self.told else None for name, value in found.items()}
 
 
 class ChatProgress:
@@ -83,7 +87,7 @@ class ChatProgress:
             if isinstance(event, StageOutput):
                 data: Any = to_numpy(event.data)
                 if event.final:
-                    self._finish(data)
+                    self._finish(data if isinstance(data, Mapping) else {})
                 elif event.modality == "text":
                     self._text(data)
                 elif event.modality == "audio":
@@ -97,6 +101,7 @@ class ChatProgress:
 
     def _text(self, data: Mapping[str, Any]) -> None:
         self._answer.first_text = self._answer.first_text or self._seconds()
+        self._answer.told.add("seconds_to_first_text")
         if self._shown is not None:
             raw = data["text"].reshape(-1)[: int(data["bytes"])].tobytes()
             self._shown.write(self._characters.decode(raw))
@@ -104,23 +109,38 @@ class ChatProgress:
 
     def _audio(self, samples: npt.NDArray[Any]) -> None:
         self._answer.first_audio = self._answer.first_audio or self._seconds()
+        self._answer.told |= {"seconds_to_first_audio", "wav", "sample_rate"}
         self._pieces.append(samples.reshape(-1).astype(np.float32))
 
     def _finish(self, result: Mapping[str, Any]) -> None:
-        answer = self._answer
+        answer, told = self._answer, self._answer.told
         if "text" in result:
             answer.text = result["text"]
-            answer.token_ids = list(result["token_ids"])
-            answer.finish_reason = result["finish_reason"]
-            answer.usage = result["usage"]
+            answer.finish_reason = result.get("finish_reason", "")
+            told |= {"text"} | ({"finish_reason", "usage"} & result.keys())
+            answer.usage = result.get("usage", {})
+            if "token_ids" in result:
+                answer.token_ids = list(result["token_ids"])
+                told.add("token_ids")
         if "sample_rate" in result:
-            answer.sample_rate = result["sample_rate"]
-            answer.codec_codes = np.asarray(result.get("codes", [])).tolist()
+            self._finish_speech(result)
+        if "timeline" in result:
+            answer.timeline = _timeline({**answer.timeline, **result["timeline"]})
+            told.add("timeline")
+
+    def _finish_speech(self, result: Mapping[str, Any]) -> None:
+        answer, told = self._answer, self._answer.told
+        answer.sample_rate = result["sample_rate"]
+        told |= {"wav", "sample_rate"}
+        if "codes" in result:
+            answer.codec_codes = np.asarray(result["codes"]).tolist()
+            told.add("codec_codes")
+        if "first_frames" in result:
             answer.steps_to_first_audio = {
                 "talker_frames": result["first_frames"],
                 "thinker_tokens": result.get("start_tokens"),
             }
-        answer.timeline = _timeline({**answer.timeline, **result.get("timeline", {})})
+            told.add("steps_to_first_audio")
 
 
 def _timeline(entries: Mapping[str, Mapping[str, Tree]]) -> dict[str, dict[str, Any]]:

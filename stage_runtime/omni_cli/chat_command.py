@@ -47,7 +47,7 @@ def chat(
         typer.Option(
             "--json",
             help="Print one JSON object at the end instead, with token ids, codec codes, the "
-            "timeline, and the speech as base64 of float32 samples.",
+            "timeline, and the speech as base64 of float32 samples; null is what there is none of.",
         ),
     ] = False,
 ) -> None:
@@ -104,7 +104,7 @@ def _print_end(answer: ChatAnswer, wav: Path | None) -> None:
     if wav is not None:
         answer.audio().to_wav(wav)
     parts = [f"first token after {answer.first_text:.2f} s"] if answer.first_text else []
-    if wav is not None and answer.first_audio:
+    if wav is not None:
         parts.append(f"first sound after {answer.first_audio:.2f} s")
         parts.append(f"{answer.audio().seconds:.1f} s of speech in {wav}")
-    sys.stdout.write(f"\n\n({', '.join(parts) or answer.finish_reason})\n")
+    sys.stdout.write(f"\n\n({', '.join(parts) or 'neither text nor speech came'})\n")
