@@ -59,4 +59,4 @@ def test_what_the_pipeline_refuses_is_an_error(parrot: ChatGateway) -> None:
 
 def test_a_file_that_cannot_be_read_is_named(parrot: ChatGateway) -> None:
     done = omni("chat", "Hm?", "--image", "/nowhere.png", "--target", parrot.target)
-    assert (done.status, done.stderr) == (1, "error: /nowhere.png: No such file or directory\n")
+    assert (done.status, done.stderr) == (1, "Error: /nowhere.png: No such file or directory\n")
