@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     configure_logging(given.log_format, given.log_level)
     try:
-        asyncio.run(_run(_options(given)))
+        asyncio.run(_run(_options_of(given)))
     except OmniError as error:
         logger.warning("operator ends", error=error)
         return FAILED
@@ -55,7 +55,16 @@ async def _run(options: Options) -> None:
     await Operator(options, on_spawned=take_signals).run()
 
 
-def _options(given: argparse.Namespace) -> Options:
+def read_options(arguments: Sequence[str]) -> Options:
+    """Return what a command line tells an operator.
+
+    Raises:
+        SystemExit: it is wrong; the reason was printed.
+    """
+    return _options_of(_parser().parse_args(arguments))
+
+
+def _options_of(given: argparse.Namespace) -> Options:
     return Options(
         release=Release(stage_image=given.stage_image, gateway_image=given.gateway_image),
         lease=LeaseOptions(given.lease_namespace, given.lease_name),

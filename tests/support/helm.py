@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from functools import cache
@@ -41,6 +42,16 @@ def helm(
         check=False,
         env={**os.environ, **given, **(environ or {})},
     )
+
+
+def chart_of_version(directory: Path, version: str) -> Path:
+    """Return a copy of the chart that says it is of another version, as one released before."""
+    copied = directory / f"omnipipe-{version}"
+    shutil.copytree(CHART, copied)
+    about = yaml.safe_load((copied / "Chart.yaml").read_text())
+    about |= {"version": version, "appVersion": version}
+    (copied / "Chart.yaml").write_text(yaml.safe_dump(about))
+    return copied
 
 
 def rendered(*settings: str, namespace: str = "omni-system") -> list[Manifest]:

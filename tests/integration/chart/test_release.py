@@ -1,26 +1,41 @@
-"""A release's life on a real API server: installed, upgraded, removed."""
+"""A release's life on a real API server: installed, upgraded, tested, removed.
+
+The operator runs here with the arguments that the chart gives it, and as the chart's service
+account, so that it may do no more than the chart's roles allow.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from omni_operator.controller.client import Client, load_configuration, open_client
-from omni_operator.controller.resources import DEPLOYMENTS, Resource
+from omni_operator.controller.client import STRATEGIC_PATCH, ApiError, Client
+from omni_operator.controller.operator import Operator
+from omni_operator.controller.resources import DEPLOYMENTS, PODS, Resource
+from omni_operator.main import read_options
 from tests.support.control_plane import Cluster, cluster
-from tests.support.helm import CHART, helm
+from tests.support.helm import CHART, Manifest, chart_of_version, helm
+from tests.support.kubelet import LABEL, toleration
+from tests.support.operator_site import DEFINITIONS, Site, eventually, open_site, pipeline
 
 pytestmark = pytest.mark.cluster
 
 NAMESPACE = "omni-system"
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
-)
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles")
+NAME = "omnipipe"
+OURS = {"omnipipelines.omnipipe.dev", "omnigroups.omnipipe.dev"}
+DEFINED = {("CustomResourceDefinition", name) for name in OURS}
+DEFINED |= {("APIService", "v1alpha1.omnipipe.dev")}
+"""The definitions, and what the API server makes of them."""
+KUBERNETES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+"""What Kubernetes itself puts into every namespace."""
 
 
 @pytest.fixture(scope="module")
@@ -29,64 +44,157 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-@contextlib.asynccontextmanager
-async def administrator(running: Cluster) -> AsyncIterator[Client]:
-    configuration = await load_configuration(running.kubeconfig)
-    async with open_client(configuration) as client:
-        yield client
+@pytest.fixture
+async def site(api_server: Cluster, tmp_path: Path) -> AsyncIterator[Site]:
+    async with open_site(api_server, tmp_path) as opened:
+        opened.proxy.user = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+        yield opened
 
 
-def run(running: Cluster, *arguments: str) -> str:
-    done = helm(*arguments, "--namespace", NAMESPACE, kubeconfig=running.kubeconfig)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+async def test_a_release_is_installed_upgraded_tested_and_removed(
+    site: Site, api_server: Cluster, tmp_path: Path
+) -> None:
+    async def run(*arguments: str) -> str:
+        words = (*arguments, "--namespace", NAMESPACE)
+        done = await asyncio.to_thread(helm, *words, kubeconfig=api_server.kubeconfig)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-
-def test_a_release_is_installed_upgraded_and_removed(api_server: Cluster) -> None:
-    notes = run(api_server, "install", "omnipipe", str(CHART), "--create-namespace")
+    before = await _objects(site.client)
+    older = chart_of_version(tmp_path, "0.0.9")
+    placed = ("--set-json", f"operator={json.dumps(_placed(site))}")
+    notes = await run("install", NAME, str(older), "--create-namespace", *placed)
     assert "kubectl omni plan -f pipeline.yaml" in notes
-    assert asyncio.run(_definitions(api_server)) == {
-        "omnipipelines.omnipipe.dev",
-        "omnigroups.omnipipe.dev",
-    }
-    run(api_server, "upgrade", "omnipipe", str(CHART), "--set", "images.operator.tag=next")
-    assert asyncio.run(_image(api_server)).endswith("omnipipe/operator:next")
-    run(api_server, "rollback", "omnipipe", "1")
-    assert asyncio.run(_image(api_server)).endswith("omnipipe/operator:0.1.0")
+    old = await _start(site, images_of="0.0.9")
+    await site.create(pipeline(site))
+    await site.until_ready("tts")
+    pods, templates = await _pods(site), await _templates(site)
 
-    run(api_server, "uninstall", "omnipipe")
-    assert asyncio.run(_left(api_server)) == set()
-    assert len(asyncio.run(_definitions(api_server))) == 2
+    await run("upgrade", NAME, str(CHART), *placed)
+    await site.stop_operator(old)
+    new = await _start(site, images_of="0.1.0")
+    await eventually(lambda: _has_looked(new))
+    await site.until_ready("tts")
+    assert await _templates(site) == templates, "an upgrade of the operator restarts no pod"
+    assert await _pods(site) == pods
+    images = {it["image"] for spec in templates.values() for it in spec["spec"]["containers"]}
+    assert images == {"omnipipe/stage:0.0.9", "omnipipe/gateway:0.0.9"}
+
+    site.kubelet.starts = lambda pod: not _is_test(pod)
+    playing = asyncio.create_task(_play_test(site, new))
+    assert "Phase:          Succeeded" in await run("test", NAME)
+    await playing
+
+    await site.delete_and_wait("tts")
+    await run("uninstall", NAME)
+    await site.stop_operators()
+    await eventually(lambda: _nothing_new(site, before), lambda: _news(site, before))
+    assert {one["metadata"]["name"] async for one in site.client.list(DEFINITIONS)} >= OURS
+
     # The definitions that stayed do not stand in the way of the next release.
-    run(api_server, "install", "omnipipe", str(CHART))
-    history = json.loads(run(api_server, "history", "omnipipe", "--output", "json"))
+    await run("install", NAME, str(CHART))
+    history = json.loads(await run("history", NAME, "--output", "json"))
     assert [one["status"] for one in history] == ["deployed"]
+    await run("uninstall", NAME)
 
 
-async def _definitions(running: Cluster) -> set[str]:
-    async with administrator(running) as client:
-        return {one["metadata"]["name"] async for one in client.list(DEFINITIONS)}
+def _placed(site: Site) -> Manifest:
+    """Return values that place the operator's pods on the pretended node."""
+    return {"nodeSelector": {LABEL: site.namespace}, "tolerations": [toleration()]}
 
 
-async def _image(running: Cluster) -> str:
-    async with administrator(running) as client:
-        found = await client.get(DEPLOYMENTS, NAMESPACE, "omnipipe")
-    image: str = found["spec"]["template"]["spec"]["containers"][0]["image"]
-    return image
+async def _start(site: Site, images_of: str) -> Operator:
+    """Start the operator as its Deployment says."""
+    found = await site.client.get(DEPLOYMENTS, NAMESPACE, NAME)
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"omnipipe/operator:{images_of}"
+    told = read_options(container["args"])
+    assert told.release.stage_image == f"omnipipe/stage:{images_of}"
+    changes: dict[str, Any] = {"lease": told.lease, "release": told.release, "namespaces": ()}
+    return site.start_operator(**changes, service_account=told.service_account)
 
 
-async def _left(running: Cluster) -> set[str]:
-    """Names of what a removed release left behind in its namespace and in the cluster."""
-    kinds = (
-        DEPLOYMENTS,
-        Resource("", "v1", "Service", "services"),
-        Resource("", "v1", "Secret", "secrets"),
-        Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
-        Resource("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+async def _has_looked(operator: Operator) -> bool:
+    done = operator.metrics.registry.get_sample_value(
+        "omnipipe_operator_reconciles_total", {"result": "done"}
     )
-    found: set[str] = set()
-    async with administrator(running) as client:
-        for kind in kinds:
-            found |= {one["metadata"]["name"] async for one in client.list(kind, NAMESPACE)}
-        roles = {one["metadata"]["name"] async for one in client.list(CLUSTER_ROLES)}
-    return found | {name for name in roles if "omnipipe" in name}
+    return (done or 0) > 0
+
+
+async def _pods(site: Site) -> set[str]:
+    return {one["metadata"]["uid"] for one in await site.pods("tts")}
+
+
+async def _templates(site: Site) -> dict[str, Manifest]:
+    """Return the pod templates of the pipeline's Deployments, by name."""
+    return {
+        name: one["spec"]["template"]
+        for (kind, name), one in (await site.owned("tts")).items()
+        if kind == "Deployment"
+    }
+
+
+def _is_test(pod: Any) -> bool:
+    return bool(pod["metadata"]["name"] == f"{NAME}-test")
+
+
+async def _play_test(site: Site, operator: Operator) -> None:
+    """Do what the node would do with the release's test pod: run its command. The Service's name
+    leads to the operator by a proxy."""
+
+    async def scheduled() -> Manifest | None:
+        try:
+            pod = await site.client.get(PODS, NAMESPACE, f"{NAME}-test")
+        except ApiError:
+            return None
+        return pod if pod["spec"].get("nodeName") else None
+
+    pod = await eventually(scheduled)
+    assert pod is not None
+    (container,) = pod["spec"]["containers"]
+    program, *words = container["command"]
+    assert program == "python"
+    way = {"http_proxy": f"http://127.0.0.1:{operator.health_port}", "no_proxy": ""}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, env={**os.environ, **way}
+    )
+    status = {"phase": "Succeeded" if await process.wait() == 0 else "Failed"}
+    path = PODS.path(NAMESPACE, pod["metadata"]["name"], "status")
+    await site.client.request("PATCH", path, {"status": status}, STRATEGIC_PATCH)
+
+
+async def _nothing_new(site: Site, before: set[tuple[str, str]]) -> bool:
+    return not await _objects(site.client) - before
+
+
+async def _news(site: Site, before: set[tuple[str, str]]) -> str:
+    return f"left behind: {sorted(await _objects(site.client) - before)}"
+
+
+async def _objects(client: Client) -> set[tuple[str, str]]:
+    """Return every object of the release's namespace, and every cluster-wide one named after us,
+    by kind and name; definitions and Events apart."""
+    found: set[tuple[str, str]] = set()
+    for resource, namespaced in await _served(client):
+        place = NAMESPACE if namespaced else None
+        with contextlib.suppress(ApiError):  # listed and not to be had, such as a review
+            async for one in client.list(resource, place):
+                name = one["metadata"]["name"]
+                if namespaced or "omnipipe" in name:
+                    found.add((resource.kind, name))
+    return found - KUBERNETES_OWN - DEFINED
+
+
+async def _served(client: Client) -> list[tuple[Resource, bool]]:
+    """Return every kind that can be listed, and whether its objects have a namespace."""
+    groups = (await client.request("GET", "/apis"))["groups"]
+    versions = [("", "v1")]
+    versions += [(it["name"], it["preferredVersion"]["version"]) for it in groups]
+    found: list[tuple[Resource, bool]] = []
+    for group, version in versions:
+        root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        for one in (await client.request("GET", root))["resources"]:
+            if "list" in one["verbs"] and one["kind"] != "Event":
+                resource = Resource(group, version, one["kind"], one["name"])
+                found.append((resource, one["namespaced"]))
+    return found
