@@ -98,7 +98,7 @@ class ApiProxy:
 @contextlib.asynccontextmanager
 async def api_proxy(configuration: Configuration) -> AsyncIterator[ApiProxy]:
     """A door to the API server of a configuration while the context lasts."""
-    context = _ssl_context(configuration)
+    context = ssl_context(configuration)
     async with aiohttp.ClientSession(
         configuration.host,
         connector=aiohttp.TCPConnector(ssl=context, limit=0),
@@ -186,7 +186,8 @@ def _refuse(incoming: web.Request, fault: Fault) -> web.StreamResponse:
     return web.json_response(status, status=fault.status, headers=headers)
 
 
-def _ssl_context(configuration: Configuration) -> ssl.SSLContext | bool:
+def ssl_context(configuration: Configuration) -> ssl.SSLContext | bool:
+    """Return what aiohttp needs to reach an API server as an administrator."""
     if not configuration.host.startswith("https"):
         return False
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)

@@ -57,7 +57,7 @@ def cluster(directory: Path) -> Iterator[Cluster]:
         with _kind_cluster(directory) as made:
             yield made
     else:
-        with _control_plane(directory, _programs()) as made:
+        with control_plane(directory) as made:
             yield made
 
 
@@ -80,7 +80,14 @@ def _kind_cluster(directory: Path) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def _control_plane(directory: Path, programs: Path) -> Iterator[Cluster]:
+def control_plane(directory: Path, *, controllers: bool = True) -> Iterator[Cluster]:
+    """An API server as plain processes for as long as the context lasts.
+
+    Args:
+        directory: for what it writes.
+        controllers: whether anything happens to objects besides being stored.
+    """
+    programs = _programs()
     etcd, peer, api = _free_ports(3)
     url = f"https://127.0.0.1:{api}"
     authority = Authority(directory)
@@ -96,8 +103,9 @@ def _control_plane(directory: Path, programs: Path) -> Iterator[Cluster]:
         start("etcd", _etcd_arguments(directory, etcd, peer))
         start("kube-apiserver", _apiserver_arguments(directory, etcd, api))
         _wait_until_ready(url, directory)
-        start("kube-controller-manager", _manager_arguments(directory, kubeconfig))
-        start("kube-scheduler", _scheduler_arguments(kubeconfig))
+        if controllers:
+            start("kube-controller-manager", _manager_arguments(directory, kubeconfig))
+            start("kube-scheduler", _scheduler_arguments(kubeconfig))
         yield Cluster(kubeconfig, f"control plane of {programs}")
 
 
