@@ -25,6 +25,7 @@ from omni_runtime.registration import Registration
 from omni_runtime.scheduler import Scheduler
 from omni_runtime.stage_host import HostIdentity, StageHost
 from omni_runtime.stage_wiring import wire_stage
+from omni_runtime.weight_share.share import WeightShare
 from omni_wire.identity import new_incarnation
 from omni_wire.messages import Hello
 from omni_wire.server import WireServer
@@ -147,7 +148,9 @@ class Group:
         await host.close()
 
 
-async def build(options: GroupOptions, planned: PlannedGroup) -> dict[str, Scheduler]:
+async def build(
+    options: GroupOptions, planned: PlannedGroup, share: WeightShare | None
+) -> dict[str, Scheduler]:
     """Return the schedulers of a group, rank 0 of a tensor-parallel stage bound to the others.
 
     Raises:
@@ -158,7 +161,7 @@ async def build(options: GroupOptions, planned: PlannedGroup) -> dict[str, Sched
     if not planned.follower_addresses:
         builds = planned.builds(options.one_card)
         return await in_background(
-            "build", lambda: build_schedulers(builds, options.construction_lock)
+            "build", lambda: build_schedulers(builds, options.construction_lock, share)
         )
     # Imported by ranks alone: ZeroMQ is of no use to anybody else.
     from omni_runtime.leader import build_leader
@@ -169,7 +172,9 @@ async def build(options: GroupOptions, planned: PlannedGroup) -> dict[str, Sched
 async def run_group(options: GroupOptions, planned: PlannedGroup) -> None:
     """Build the stages of a group and serve them until asked to stop."""
     stopping = Stopping()
-    building = asyncio.create_task(build(options, planned))
+    role = options.weight_share
+    share = None if role is None else WeightShare(role, {"configuration": planned.hash})
+    building = asyncio.create_task(build(options, planned, share))
     asked = asyncio.create_task(stopping.asked.wait())
     await asyncio.wait((building, asked), return_when=asyncio.FIRST_COMPLETED)
     if not building.done():
@@ -177,6 +182,9 @@ async def run_group(options: GroupOptions, planned: PlannedGroup) -> None:
         return
     asked.cancel()
     await Group(options, planned, stopping).run(building.result())
+    if share is not None:
+        # Its followers end with it, and may still have requests to finish.
+        await in_background("unshare", lambda: share.wait_unused(options.drain_seconds))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ from omni_config.vocabulary import FactorySignature, factory_signature
 from omni_models.catalog import registry
 from omni_runtime.group_stages import StageBuild
 from omni_runtime.logging import LogFormat
+from omni_runtime.weight_share.role import WeightShareRole, role_of
 from omni_wire.credentials import Credentials, MutualTls, Plaintext
 
 DRAIN_SECONDS = 30.0
@@ -52,6 +53,7 @@ class GroupOptions:
         metrics_port: port of the Prometheus page on all addresses; None for no page.
         construction_lock: file locked while stages are built; None without a GPU.
         one_card: this process sees one GPU, whatever its number in the plan.
+        weight_share: its part among copies that share weights; None when it shares none.
     """
 
     config: Path
@@ -69,6 +71,7 @@ class GroupOptions:
     metrics_port: int | None = None
     construction_lock: Path | None = None
     one_card: bool = False
+    weight_share: WeightShareRole | None = None
     log_format: LogFormat = "text"
     log_level: str = "INFO"
 
@@ -172,6 +175,7 @@ def parse_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Group
 
     Raises:
         UnsafeAddress: an address beyond this machine without certificates or --insecure.
+        BadRole: the part among copies that share weights cannot be read.
     """
     given = _parser().parse_args(arguments)
     return GroupOptions(
@@ -190,6 +194,7 @@ def parse_options(arguments: Sequence[str], environ: Mapping[str, str]) -> Group
         metrics_port=given.metrics_port,
         construction_lock=_lock_file(environ.get(CONSTRUCTION_LOCK_VARIABLE)),
         one_card=environ.get(ONE_CARD_VARIABLE) == "true",
+        weight_share=role_of(environ),
         log_format=given.log_format,
         log_level=given.log_level,
     )

@@ -18,6 +18,8 @@ from omni_runtime.logging import EventLogger
 from omni_runtime.scheduler import Scheduler
 from omni_runtime.simple_scheduler import Compute, SimpleScheduler
 from omni_runtime.stage_wiring import load_hook
+from omni_runtime.weight_share.offer import offered_weights
+from omni_runtime.weight_share.share import WeightShare
 
 logger = EventLogger(__name__)
 
@@ -56,18 +58,21 @@ class StageBuild:
     kv_cache_bytes: int | None = None
 
 
-def build_schedulers(builds: Iterable[StageBuild], lock_file: Path | None) -> dict[str, Scheduler]:
+def build_schedulers(
+    builds: Iterable[StageBuild], lock_file: Path | None, share: WeightShare | None = None
+) -> dict[str, Scheduler]:
     """Return the scheduler of every stage by instance name.
 
     Args:
         lock_file: lock held while stages are built; None when none of them uses a GPU.
+        share: with which other copies of this process weights are shared; None for none.
 
     Raises:
         FactoryFailed: a factory raised or returned something else.
         HookNotFound: a factory cannot be imported.
     """
     with construction_lock(lock_file):
-        return {build.instance: _built(build) for build in builds}
+        return {build.instance: _built(build, share) for build in builds}
 
 
 def scheduler_of(made: object) -> Scheduler:
@@ -83,11 +88,14 @@ def scheduler_of(made: object) -> Scheduler:
     raise TypeError(f"a factory must return a scheduler or a function, not {type(made).__name__}")
 
 
-def _built(build: StageBuild) -> Scheduler:
+def _built(build: StageBuild, share: WeightShare | None) -> Scheduler:
     logger.info("building stage", stage=build.instance, factory=build.factory_path)
     factory = cast("StageFactory", load_hook(build.factory_path))
     try:
-        with kv_cache_bytes(build.instance, build.kv_cache_bytes):
+        with (
+            kv_cache_bytes(build.instance, build.kv_cache_bytes),
+            offered_weights(build.instance, share),
+        ):
             return scheduler_of(factory(**build.kwargs))
     except Exception as error:  # the author's code
         raise FactoryFailed(f"{build.instance}: {build.factory_path} failed: {error}") from error

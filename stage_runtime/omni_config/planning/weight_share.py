@@ -1,7 +1,8 @@
-"""Replicas on one card that share one copy of the weights: who loads them, who attaches.
+"""Replicas on one device that share one copy of the weights: who loads them, who attaches.
 
-The first replica of a process on a card leads, the others follow and start after it. Each group
-meets in a directory of its own inside the run directory.
+The first replica of a process on a device leads, the others follow and start after it. Each group
+meets in a directory of its own inside the run directory. A device is a card, or the main memory of
+the machine for a process without one that holds an engine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal
 from omni_config.errors import Problem
 from omni_config.planning.draft import PlanDraft
 from omni_config.planning.processes import ProcessGroup
-from omni_config.schema import EngineStageConfig, StageConfig
+from omni_config.schema import EngineStageConfig
 from omni_config.settings import WeightShareMode
 
 SHARE_VARIABLE = "OMNI_WEIGHT_SHARE"
@@ -21,23 +22,43 @@ RUN_ID_VARIABLE = "OMNI_WEIGHT_SHARE_RUN_ID"
 COMPATIBLE_VARIABLE = "OMNI_WEIGHT_SHARE_COMPAT"
 TIMEOUT_VARIABLE = "OMNI_WEIGHT_SHARE_TIMEOUT_S"
 _TOKEN_CAP = "max_total_tokens"
+_OVERRIDES = "server_args_overrides"
+_CPU = None
+
+_CHANGES_WEIGHTS: Mapping[str, str] = {
+    "quantization": "post-processing of quantized weights leaves more behind than tensors",
+    "cpu_offload_gb": "weights that move between host and GPU are not in one place",
+    "offload_group_size": "weights that move between host and GPU are not in one place",
+    "enable_memory_saver": "a leader that releases its weights takes them from its followers",
+    "enable_weights_cpu_backup": "a leader that releases its weights takes them from its followers",
+    "enable_eplb": "balancing experts writes to them while requests run",
+    "speculative_algorithm": "a draft model would be taken for the model",
+    "weight_cache_mode": "SGLang's own weight cache loads in another process",
+}
+"""Settings of an engine with which its weights are not what one process loads and all read."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightShareGroup:
-    """Replicas of one process on one card.
+    """Replicas of one process on one device.
 
     Attributes:
+        gpu_id: the card; null for main memory.
         leader: process that loads the weights.
         followers: processes that attach; they start after the leader and stop before it.
         store: directory in which they meet, inside the run directory.
     """
 
     process: str
-    gpu_id: int
+    gpu_id: int | None
     leader: str
     followers: tuple[str, ...]
     store: str
+
+    @property
+    def device(self) -> str:
+        """The device, for people."""
+        return "CPU" if self.gpu_id is None else f"GPU {self.gpu_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +84,7 @@ def decide_weight_share(draft: PlanDraft, run_directory: str, run_id: str) -> We
         return WeightShareDecision(mode, "off", "weight_share is off")
     groups = tuple(
         _share_group(process, gpu_id, copies, run_directory)
-        for (process, gpu_id), copies in _copies_by_card(draft).items()
+        for (process, gpu_id), copies in _copies_by_device(draft).items()
     )
     environment = {group.name: {COMPATIBLE_VARIABLE: "1"} for group in draft.processes.all_groups}
     for share in groups:
@@ -74,7 +95,7 @@ def decide_weight_share(draft: PlanDraft, run_directory: str, run_id: str) -> We
         mode=mode,
         decision="on",
         reason="; ".join(
-            f"GPU {share.gpu_id}: {share.leader} loads for {', '.join(share.followers)}"
+            f"{share.device}: {share.leader} loads for {', '.join(share.followers)}"
             for share in groups
         ),
         groups=groups,
@@ -94,13 +115,13 @@ def weight_share_problems(draft: PlanDraft) -> Iterator[Problem]:
             f"{inherited!r}; the runtime assigns roles itself, so unset it or use weight_share=off "
             "with the external supervisor",
         )
-    processes = list(dict.fromkeys(process for process, _ in _copies_by_card(draft)))
+    processes = list(dict.fromkeys(process for process, _ in _copies_by_device(draft)))
     if not processes:
         yield Problem(
             "weight_share",
-            "weight_share=on but no logical Process places two or more replicas on one GPU; "
-            "declare processes.<name>.num_replicas with repeated replica_devices entries, or use "
-            "weight_share=off",
+            "weight_share=on but no logical Process places two or more replicas on one GPU, or "
+            "two or more replicas of an engine on the CPU; declare processes.<name>.num_replicas "
+            "with repeated replica_devices entries, or use weight_share=off",
         )
         return
     yield from _architecture_problems(draft)
@@ -108,25 +129,33 @@ def weight_share_problems(draft: PlanDraft) -> Iterator[Problem]:
         yield from _member_problems(draft, process)
 
 
-def _copies_by_card(draft: PlanDraft) -> dict[tuple[str, int], list[ProcessGroup]]:
-    """Gather replicas by process and card, cards in order; a lone replica shares nothing."""
-    found: dict[str, dict[int, list[ProcessGroup]]] = {}
+def _copies_by_device(draft: PlanDraft) -> dict[tuple[str, int | None], list[ProcessGroup]]:
+    """Gather replicas by process and device, cards in order; a lone replica shares nothing."""
+    found: dict[str, dict[int | None, list[ProcessGroup]]] = {}
     for group in draft.processes.groups:
-        if group.replica_count > 1 and group.gpu_id is not None:
+        # Without a card and without an engine there are no weights to speak of.
+        loads = group.gpu_id is not None or bool(_engines(draft, group.process))
+        if group.replica_count > 1 and loads:
             found.setdefault(group.process, {}).setdefault(group.gpu_id, []).append(group)
     return {
-        (process, gpu_id): cards[gpu_id]
-        for process, cards in found.items()
-        for gpu_id in sorted(cards)
-        if len(cards[gpu_id]) > 1
+        (process, gpu_id): devices[gpu_id]
+        for process, devices in found.items()
+        for gpu_id in sorted(devices, key=lambda each: (each is _CPU, each))
+        if len(devices[gpu_id]) > 1
     }
 
 
+def _engines(draft: PlanDraft, process: str) -> list[EngineStageConfig]:
+    members = (stage for stage in draft.config.stages if stage.process_name == process)
+    return [stage for stage in members if isinstance(stage, EngineStageConfig)]
+
+
 def _share_group(
-    process: str, gpu_id: int, copies: list[ProcessGroup], run_directory: str
+    process: str, gpu_id: int | None, copies: list[ProcessGroup], run_directory: str
 ) -> WeightShareGroup:
     # A process name is a plain file name (a rule of the schema), so the store stays in the run.
-    store = f"{run_directory}/weights/{process}/gpu{gpu_id}"
+    device = "cpu" if gpu_id is None else f"gpu{gpu_id}"
+    store = f"{run_directory}/weights/{process}/{device}"
     names = [group.name for group in copies]
     return WeightShareGroup(process, gpu_id, names[0], tuple(names[1:]), store)
 
@@ -156,7 +185,7 @@ def _member_problems(draft: PlanDraft, process: str) -> Iterator[Problem]:
                 f"stage '{stage.name}' sets {SHARE_VARIABLE} in its environment defaults; the "
                 "runtime assigns weight-share roles itself, so remove it",
             )
-    engines = [stage for stage in members if isinstance(stage, EngineStageConfig)]
+    engines = _engines(draft, process)
     if len(engines) != 1:
         held = ", ".join(engine.name for engine in engines) or "none"
         yield Problem(
@@ -166,17 +195,30 @@ def _member_problems(draft: PlanDraft, process: str) -> Iterator[Problem]:
         )
         return
     yield from _token_cap_problems(draft, engines[0])
+    yield from _setting_problems(draft, engines[0])
+
+
+def _setting_problems(draft: PlanDraft, engine: EngineStageConfig) -> Iterator[Problem]:
+    for key, reason in _CHANGES_WEIGHTS.items():
+        value = _engine_setting(draft, engine, key)
+        if value not in (None, False, 0, "", "off"):
+            at = f"stages.{engine.name}.engine.{key}"
+            yield Problem(
+                at,
+                f"stage '{engine.name}' has {key}={value!r}, and shares its weights: {reason}; "
+                f"remove {at}, or use weight_share=off",
+            )
 
 
 def _token_cap_problems(draft: PlanDraft, engine: EngineStageConfig) -> Iterator[Problem]:
-    cap = _token_cap(draft, engine)
+    cap = _engine_setting(draft, engine, _TOKEN_CAP)
     at = f"stages.{engine.name}.engine.{_TOKEN_CAP}"
     if cap is None:
         yield Problem(
             at,
             f"weight sharing requires an explicit {_TOKEN_CAP} on engine stage '{engine.name}' "
-            f"(set {at}): a follower attaches after its dummy weights are freed, so memory "
-            "profiling cannot derive a stable KV budget",
+            f"(set {at}): copies that start after each other on one device would each measure "
+            "other memory, so profiling cannot derive a stable KV budget",
         )
     elif type(cap) is not int or cap < 1:
         yield Problem(
@@ -186,15 +228,14 @@ def _token_cap_problems(draft: PlanDraft, engine: EngineStageConfig) -> Iterator
         )
 
 
-def _token_cap(draft: PlanDraft, engine: EngineStageConfig) -> object:
-    if engine.engine.max_total_tokens is not None:
-        return engine.engine.max_total_tokens
-    for channel in (_free_factory(engine), draft.author_kwargs[engine.name]):
-        overrides = channel.get("server_args_overrides")
-        if isinstance(overrides, Mapping) and overrides.get(_TOKEN_CAP) is not None:
-            return overrides[_TOKEN_CAP]
+def _engine_setting(draft: PlanDraft, engine: EngineStageConfig, key: str) -> object:
+    """Return what an engine is started with, null when nobody wrote it."""
+    written = engine.engine.written().get(key)
+    if written is not None:
+        return written
+    for channel in (engine.factory.free_keys(), draft.author_kwargs[engine.name]):
+        overrides = channel.get(_OVERRIDES)
+        if isinstance(overrides, Mapping) and overrides.get(key) is not None:
+            value: object = overrides[key]
+            return value
     return None
-
-
-def _free_factory(stage: StageConfig) -> Mapping[str, object]:
-    return stage.factory.free_keys()

@@ -17,6 +17,8 @@ from torch import nn
 
 from omni_config.errors import OmniError
 from omni_models.qwen3_omni.snapshot import checkpoint_path
+from omni_runtime.weight_share.checkpoint import checkpoint_fact
+from omni_runtime.weight_share.modules import filled_module
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -81,7 +83,18 @@ class CheckpointFolder:
 
         Raises:
             IncompleteCheckpoint: tensors are missing, superfluous or of another shape.
+            WeightShareError: they are another copy's of this process, which cannot be had.
         """
+        facts = {
+            "checkpoint": checkpoint_fact(str(self.path), self.weight_files(prefix)),
+            "tensors": f"{prefix}*",
+            "dtype": str(dtype),
+        }
+        return filled_module(
+            module, lambda built: self._filled(built, prefix, device, dtype), facts, device
+        )
+
+    def _filled(self, module: M, prefix: str, device: torch.device, dtype: torch.dtype) -> M:
         state = {name: value.to(device, dtype) for name, value in self.tensors(prefix)}
         try:
             module.load_state_dict(state, strict=True, assign=True)

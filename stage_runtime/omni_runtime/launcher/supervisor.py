@@ -1,8 +1,9 @@
 """Decides when the processes of a run start, restart and stop. Pure: it never touches one.
 
-A process that ends before it was ever ready ends the run, because the next try would end alike. One
-that ends later is restarted, together with those that cannot go on without it, while the others go
-on. A stop goes gateway first, so that requests in flight can finish, then followers, then the rest.
+A process that ends before it was ever ready ends the run, because the next try would end alike,
+unless it ended with the one it started after. One that ends later is restarted, together with those
+that cannot go on without it, while the others go on. A stop goes gateway first, so that requests in
+flight can finish, then followers, then the rest.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from omni_runtime.launcher.supervision_events import (
     TimerFired,
     TimerKind,
 )
+from omni_runtime.weight_share.role import LEADER_LOST_EXIT
 
 
 @dataclass(slots=True)
@@ -155,8 +157,9 @@ class Supervisor:
         if told:
             yield from self._schedule_restart(self._cause_of(name))
             return
-        yield ShowFailure(name, _ending(code))
-        if not process.was_ready:
+        leader = process.role.starts_after if code == LEADER_LOST_EXIT else None
+        yield ShowFailure(name, _ending(code) if leader is None else f"lost {leader}")
+        if not process.was_ready and leader is None:
             process.phase = Phase.ENDED
             yield from self._stop_requested(f"{name} failed to start")
             return

@@ -48,6 +48,7 @@ _SCHEDULER = f"{_MANAGERS}.scheduler"
 _BATCH = f"{_MANAGERS}.schedule_batch"
 _PARTS = f"{_MANAGERS}.scheduler_components"
 _RUNNER = "sglang.srt.model_executor.model_runner"
+_LOADER = "sglang.srt.model_loader.loader"
 
 
 def _methods(module: str, owner: str, *methods: str | tuple[str, ...]) -> Iterator[Seam]:
@@ -150,6 +151,15 @@ SEAMS: tuple[Seam, ...] = (
         "KVCacheConfigurator._profile_available_bytes",
         ("pre_model_load_memory",),
     ),
+    Seam(
+        "sglang.srt.model_executor.model_runner_components.load_model_utils",
+        "get_model_loader",
+        ("load_config", "model_config"),
+    ),
+    Seam(_LOADER, "BaseModelLoader.load_model", ("model_config", "device_config")),
+    Seam(_LOADER, "_initialize_model", ("model_config", "load_config", "quant_config")),
+    Seam(_LOADER, "_get_quantization_config", ("model_config", "load_config")),
+    Seam("sglang.srt.model_loader.utils", "set_default_torch_dtype", ("dtype",)),
     Seam("sglang.srt.runtime_context", "publish", ("server_args", "role", "ranks")),
     Seam("sglang.srt.runtime_context", "SpawnRanks", fields=("world_rank", "gpu_id")),
     Seam("sglang.srt.server_args", "PortArgs.init_new", ("server_args",)),

@@ -14,6 +14,8 @@ from omni_runtime.sglang_bridge.arguments import server_arguments
 from omni_runtime.sglang_bridge.kv_budget import KvBudget
 from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
 from omni_runtime.sglang_bridge.weight_glob import covering_glob
+from omni_runtime.weight_share.checkpoint import checkpoint_fact
+from omni_runtime.weight_share.offer import offered_share
 
 if TYPE_CHECKING:
     from omni_runtime.sglang_bridge.hosted_scheduler import Host, HostedScheduler
@@ -77,6 +79,7 @@ def start_engine(plan: EnginePlan, host: Host) -> HostedScheduler:
         SecondEngine: the process has an engine already.
         SeamBroken: this SGLang lacks something the bridge relies on.
         NoKvHeadroom: the stage's share of the device is used up before its KV cache.
+        WeightShareError: weights are to be shared with another copy and cannot be.
     """
     if _started:
         raise SecondEngine(
@@ -113,6 +116,7 @@ def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
     from sglang.srt.server_args import PortArgs, ServerArgs
 
     from omni_runtime.sglang_bridge.hosted_scheduler import HostedScheduler
+    from omni_runtime.sglang_bridge.shared_loader import shared_loading
 
     args = ServerArgs(**server_arguments(plan))
     args.resolve_once()
@@ -121,14 +125,16 @@ def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
         ports = dataclasses.replace(ports, nccl_port=plan.nccl_port)
     ranks = SpawnRanks(world_rank=plan.tp_rank, dp_rank=None, gpu_id=plan.gpu_id or 0)
     publish(args, role="scheduler", ranks=ranks)
-    return HostedScheduler(
-        args,
-        ports,
-        host,
-        model_stops=plan.model_stops,
-        tokenizer=plan.tokenizer,
-        budget=plan.budget,
-        editor=plan.editor,
-        gathering=plan.gathering,
-        overlap_min_batch=plan.overlap_min_batch,
-    )
+    facts = {"checkpoint": checkpoint_fact(plan.model_path, plan.weight_files)}
+    with shared_loading(offered_share(), facts):
+        return HostedScheduler(
+            args,
+            ports,
+            host,
+            model_stops=plan.model_stops,
+            tokenizer=plan.tokenizer,
+            budget=plan.budget,
+            editor=plan.editor,
+            gathering=plan.gathering,
+            overlap_min_batch=plan.overlap_min_batch,
+        )

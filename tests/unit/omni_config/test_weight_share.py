@@ -88,3 +88,50 @@ def test_every_process_is_told_that_its_weights_may_be_shared() -> None:
     environment = prepare_pipeline_runtime(config).weight_share.environment
     assert environment["front"] == {"OMNI_WEIGHT_SHARE_COMPAT": "1"}
     assert set(environment) == {"front", "llm@r0", "llm@r1"}
+
+
+CPU_CAPPED: dict[str, Any] = {"engine": {"max_total_tokens": 1000}}
+
+
+def _on_the_cpu(*stages: StageConfig, **copies: int) -> PipelineConfig:
+    return chain(*stages, weight_share="on", processes=replicas(**copies))
+
+
+def test_copies_of_an_engine_on_the_cpu_share_main_memory() -> None:
+    config = _on_the_cpu(stage("front"), engine("llm", **CPU_CAPPED), llm=3, front=2)
+    runtime = prepare_pipeline_runtime(config, run_id="r1")
+    (share,) = runtime.weight_share.groups
+    assert (share.gpu_id, share.leader, share.followers) == (None, "llm@r0", ("llm@r1", "llm@r2"))
+    assert share.store == f"{runtime.endpoints.run_directory}/weights/llm/cpu"
+    assert runtime.weight_share.reason == "CPU: llm@r0 loads for llm@r1, llm@r2"
+
+
+def test_copies_on_the_cpu_without_an_engine_have_no_weights_to_share() -> None:
+    path, message = _refusal(_on_the_cpu(stage("front"), engine("llm", **CPU_CAPPED), front=2))
+    assert path == "weight_share"
+    assert "two or more replicas of an engine on the CPU" in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("quantization", "fp8"),
+        ("cpu_offload_gb", 4),
+        ("enable_memory_saver", True),
+        ("enable_eplb", True),
+        ("speculative_algorithm", "EAGLE"),
+        ("weight_cache_mode", "client"),
+    ],
+)
+def test_what_changes_weights_after_loading_is_refused(setting: str, value: object) -> None:
+    settings = {**CAPPED, "engine": {**CAPPED["engine"], setting: value}}
+    path, message = _refusal(_shared(engine("llm", **settings)))
+    assert path == f"stages.llm.engine.{setting}"
+    assert f"stage 'llm' has {setting}={value!r}, and shares its weights" in message
+
+
+@pytest.mark.parametrize("value", [0, False, None, "off"])
+def test_what_is_switched_off_changes_nothing(value: object) -> None:
+    settings = {**CAPPED, "engine": {**CAPPED["engine"], "weight_cache_mode": value}}
+    runtime = prepare_pipeline_runtime(_shared(engine("llm", **settings)))
+    assert runtime.weight_share.decision == "on"

@@ -31,6 +31,7 @@ from omni_runtime.launcher.supervision_events import (
     TimerFired,
 )
 from omni_runtime.launcher.supervisor import Supervisor
+from omni_runtime.weight_share.role import LEADER_LOST_EXIT
 
 PATIENCE = Patience(
     start=100, drain=30, terminate=5, kill=10, first_restart=1, last_restart=8, stable=10
@@ -236,6 +237,25 @@ def test_a_follower_that_noticed_the_death_first_still_waits_for_the_leader() ->
     assert run.started == ["leader"]
     run.ready("leader")
     assert run.started == ["leader", "follower"]
+
+
+def test_a_follower_that_loses_its_leader_before_it_was_ready_does_not_end_the_run() -> None:
+    run = Run(SHARING)
+    run.ready("leader")
+    run.happens(Exited("follower", LEADER_LOST_EXIT), Exited("leader", -9))
+    assert ShowFailure("follower", "lost leader") in run.told
+    run.told.clear()
+    run.passes(1)
+    assert run.started == ["leader"]
+    run.ready("leader")
+    assert run.started == ["leader", "follower"]
+
+
+def test_a_follower_that_fails_by_itself_before_it_was_ready_ends_the_run() -> None:
+    run = Run(SHARING)
+    run.ready("leader")
+    run.happens(Exited("follower", 1), Exited("leader", 0))
+    assert run.finished == 1
 
 
 def test_a_follower_restarts_alone_while_its_leader_goes_on() -> None:

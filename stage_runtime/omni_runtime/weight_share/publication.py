@@ -1,0 +1,124 @@
+"""The leader's side: answers every follower with the manifest and what its memory is reached by.
+
+One daemon thread serves them all. Followers may come at any time, also again: one that died alone
+is started again and attaches to the same weights.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from omni_runtime.logging import EventLogger
+from omni_runtime.weight_share.connection import Connection, listen
+
+logger = EventLogger(__name__)
+
+PROTOCOL = 1
+_HELLO_SECONDS = 10.0
+
+
+class SharedMemory(Protocol):
+    """Where published storages lie."""
+
+    def places(self) -> list[dict[str, Any]]:
+        """Return how one more follower reaches each storage, as plain data."""
+        ...
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Descriptors that a follower needs."""
+        ...
+
+
+class Publication:
+    """Weights on offer at one socket.
+
+    Args:
+        manifest: as `manifest.to_json` wrote it.
+    """
+
+    def __init__(
+        self, path: Path, run_id: str, manifest: Mapping[str, Any], memory: SharedMemory
+    ) -> None:
+        self._path, self._run_id = path, run_id
+        self._manifest, self._memory = manifest, memory
+        self._followers: set[Connection] = set()
+        self._changed = threading.Condition()
+        self._listener = listen(path)
+        self._wake, self._woken = socket.socketpair()
+        threading.Thread(target=self._serve, name=f"weights of {path.stem}", daemon=True).start()
+
+    def wait_unused(self, seconds: float) -> bool:
+        """Wait until no follower is attached; return whether none is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._followers, max(0.0, seconds))
+
+    def close(self) -> None:
+        """Stop offering; whoever is attached sees the end."""
+        self._wake.close()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self._woken:
+                        self._end()
+                        return
+                    if key.fileobj is self._listener:
+                        self._welcome(selector)
+                    else:
+                        self._farewell(selector, key.fileobj)
+
+    def _welcome(self, selector: selectors.BaseSelector) -> None:
+        connection = Connection(self._listener.accept()[0])
+        connection.set_timeout(_HELLO_SECONDS)
+        try:
+            hello, surplus = connection.receive()
+            for descriptor in surplus:
+                os.close(descriptor)
+            refusal = self._refusal(hello)
+            if refusal is not None:
+                connection.send({"refused": refusal})
+                connection.close()
+                return
+            answer = {"manifest": self._manifest, "places": self._memory.places()}
+            connection.send(answer, self._memory.descriptors)
+        except (OSError, EOFError, ValueError) as error:
+            logger.failure("a follower left before it was attached", error)
+            connection.close()
+            return
+        selector.register(connection, selectors.EVENT_READ)
+        with self._changed:
+            self._followers.add(connection)
+        logger.info("a follower attached", pid=hello.get("pid"), stage=self._path.stem)
+
+    def _refusal(self, hello: Mapping[str, Any]) -> str | None:
+        if hello.get("protocol") != PROTOCOL:
+            return f"it speaks protocol {PROTOCOL}, this process {hello.get('protocol')}"
+        if hello.get("run_id") != self._run_id:
+            return f"it belongs to run '{self._run_id}', this process to '{hello.get('run_id')}'"
+        return None
+
+    def _farewell(self, selector: selectors.BaseSelector, gone: object) -> None:
+        assert isinstance(gone, Connection)
+        selector.unregister(gone)
+        gone.close()
+        with self._changed:
+            self._followers.discard(gone)
+            self._changed.notify_all()
+        logger.info("a follower left", stage=self._path.stem)
+
+    def _end(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._listener.close()
+        for follower in self._followers:
+            follower.close()
+        self._woken.close()

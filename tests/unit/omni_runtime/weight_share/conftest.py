@@ -1,0 +1,5 @@
+"""Shared weights need torch."""
+
+import pytest
+
+pytest.importorskip("torch")
