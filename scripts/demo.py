@@ -32,6 +32,7 @@ PORT = 8765
 START_SECONDS = 600
 ANSWER_SECONDS = 120
 QUESTION = "What do you see in the picture, and what do you hear?"
+TOKENS = 32
 
 
 def main() -> int:
@@ -44,10 +45,8 @@ def main() -> int:
     _write_sound(sound)
     target = f"127.0.0.1:{PORT}"
     with _pipeline(checkpoint), OmniClient(target, timeout_seconds=ANSWER_SECONDS) as client:
-        print("warming up: one request over every route")
-        _ask(client, "Hello", picture, sound, 4)
         print(f"\n> {QUESTION}  [{picture.name}, {sound.name}]\n")
-        answer = _ask(client, QUESTION, picture, sound, 32, ChatProgress(sys.stdout))
+        answer = _ask(client, picture, sound)
     _leave_behind(answer)
     return 0
 
@@ -77,7 +76,7 @@ def _pipeline(checkpoint: Path) -> Iterator[None]:
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path, began: float) -> None:
     while time.monotonic() - began < START_SECONDS:
         if b"ready in " in log.read_bytes():
-            print(f"ready after {time.monotonic() - began:.0f} s")
+            print(f"ready after {time.monotonic() - began:.0f} s, warmed up over every route")
             return
         if process.poll() is not None:
             break
@@ -86,24 +85,17 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path, began: float)
     raise SystemExit("the pipeline did not start:\n" + "\n".join(lines))
 
 
-def _ask(
-    client: OmniClient,
-    text: str,
-    picture: Path,
-    sound: Path,
-    tokens: int,
-    progress: ChatProgress | None = None,
-) -> ChatAnswer:
+def _ask(client: OmniClient, picture: Path, sound: Path) -> ChatAnswer:
     inputs: dict[str, Tree] = {
-        "messages": [{"role": "user", "content": text}],
+        "messages": [{"role": "user", "content": QUESTION}],
         "images": [picture.read_bytes()],
         "audios": [sound.read_bytes()],
     }
-    params: dict[str, Tree] = {"max_tokens": tokens, "talker_max_tokens": tokens, "seed": 7}
+    params: dict[str, Tree] = {"max_tokens": TOKENS, "talker_max_tokens": TOKENS, "seed": 7}
     with client.generate(
         inputs, modalities=["text", "audio"], params=params, stage_events=True
     ) as events:
-        return (progress or ChatProgress(None)).read(events)
+        return ChatProgress(sys.stdout).read(events)
 
 
 def _leave_behind(answer: ChatAnswer) -> None:

@@ -21,6 +21,7 @@ class ChatExamplePipelineConfig(PipelineConfig):
     architectures: ClassVar[tuple[str, ...]] = ("ChatExample",)
     terminal_stages_fn: ClassVar[str | None] = f"{ROUTING}.terminals"
     audio_sample_rate: ClassVar[int] = 24_000
+    terminal_modalities: ClassVar[dict[str, str]] = {"decode": "text", "code2wav": "audio"}
 
     @classmethod
     def declare(cls) -> tuple[StageConfig, ...]:

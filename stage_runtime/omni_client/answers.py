@@ -12,6 +12,7 @@ from omni_client.events import (
     Event,
     Finished,
     StageOutput,
+    StageProgress,
     Started,
     TextDelta,
     ToolCallDelta,
@@ -40,6 +41,7 @@ class Answer:
         encoded_audio: the speech as a file, when `audio_encoding` named a file format.
         finish_reason: `stop`, `length`, `tool_calls` or `abort`.
         outputs: results by stage, for pipelines that do not chat.
+        stages: when each stage began and ended its work, where `stage_events` asked for it.
     """
 
     request_id: str
@@ -51,6 +53,7 @@ class Answer:
     usage: Usage
     tool_calls: tuple[ToolCall, ...] = ()
     outputs: dict[str, Tree] = field(default_factory=dict)
+    stages: tuple[StageProgress, ...] = ()
 
 
 class AnswerBuilder:
@@ -63,6 +66,7 @@ class AnswerBuilder:
         self._chunks: list[AudioChunk] = []
         self._calls: dict[int, ToolCall] = {}
         self._outputs: dict[str, Tree] = {}
+        self._stages: list[StageProgress] = []
         self._usage = Usage()
         self._reason = ""
 
@@ -83,6 +87,8 @@ class AnswerBuilder:
                 self._started = event
             case StageOutput(stage=stage, data=data, final=True):
                 self._outputs[stage] = data
+            case StageProgress():
+                self._stages.append(event)
             case ToolCallDelta():
                 self._add_call(event)
 
@@ -105,6 +111,7 @@ class AnswerBuilder:
             usage=self._usage,
             tool_calls=tuple(call for _, call in sorted(self._calls.items())),
             outputs=self._outputs,
+            stages=tuple(self._stages),
         )
 
     def _audio(self) -> Audio:

@@ -58,12 +58,16 @@ class AudioChunk:
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """A stage `started`, gave its `first_output` or `finished`, so many seconds after admission."""
+    """A stage `started`, gave its `first_output` or `finished`, so many seconds after admission.
+
+    Stages tell when they are done with a request, so these come in order of time at its end.
+    """
 
     stage: str
     instance: str
     phase: str
     seconds: float
+    choice: int = 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -156,7 +160,7 @@ def _rare_event(proto: pb.GenerateEvent, kind: str | None) -> Event | None:
     if kind == "stage":
         stage = proto.stage
         seconds = stage.since_admission.ToTimedelta().total_seconds()
-        return StageProgress(stage.stage, stage.instance, stage.phase, seconds)
+        return StageProgress(stage.stage, stage.instance, stage.phase, seconds, proto.choice)
     if kind == "tool_call":
         call = proto.tool_call
         return ToolCallDelta(call.id, call.name, call.arguments_json, call.index, proto.choice)

@@ -199,6 +199,11 @@ class PipelineConfig(Settings):
     """Rate of the speech it makes, in hertz; 0 when it makes none."""
     terminal_stages_fn: ClassVar[str | None] = None
     """Import path; chooses the terminal stages per request among the static ones."""
+    terminal_modalities: ClassVar[Mapping[str, str]] = {}
+    """What each terminal stage makes, such as `text` or `audio`, by its name."""
+    warm_up_fn: ClassVar[str | None] = None
+    """Import path; returns requests by name, each of which must be answered before the pipeline
+    counts as ready. Null: it is ready as soon as every stage is."""
 
     TOPOLOGY: ClassVar[Mapping[str, str]] = {
         "config_cls": "it is the name of the class that reads the configuration; choose the class "

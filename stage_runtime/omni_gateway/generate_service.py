@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 import grpc
 
-from omni_gateway.coordinator import Coordinator, Output, RequestHandle
+from omni_gateway.coordinator import Coordinator, Output, RequestHandle, spans_of
 from omni_gateway.pipeline_view import PipelineView
 from omni_gateway.request_view import view_of
+from omni_gateway.stage_events import stage_events
 from omni_gateway.tracing import request_span
 from omni_wire.errors import ServiceError
 from omni_wire.messages import Tree
@@ -49,7 +50,7 @@ class GenerateService(pb_grpc.GatewayServiceServicer):
     ) -> pb.GenerateResponse:
         """Answer once with the results of all terminal stages."""
         async with self._submitted(request, context) as handle:
-            outputs = _results(handle, await handle.result())
+            outputs = await handle.results()
             return pb.GenerateResponse(
                 request_id=handle.request_id,
                 outputs={stage: to_proto(result) for stage, result in outputs.items()},
@@ -64,7 +65,11 @@ class GenerateService(pb_grpc.GatewayServiceServicer):
             yield pb.GenerateEvent(request_id=name, started=pb.Started(model=self.pipeline.name))
             async for output in handle:
                 yield pb.GenerateEvent(request_id=name, output=_chunk(output))
-            for stage, result in _results(handle, await handle.result()).items():
+            results = await handle.results()
+            if request.stage_events:
+                for event in stage_events(spans_of(results, handle.admitted)):
+                    yield pb.GenerateEvent(request_id=name, stage=event)
+            for stage, result in results.items():
                 final = pb.Output(stage=stage, data=to_proto(result), final=True)
                 yield pb.GenerateEvent(request_id=name, output=final)
             yield pb.GenerateEvent(request_id=name, finished=pb.Finished(reason=FINISHED))
@@ -139,11 +144,3 @@ def _chunk(output: Output) -> pb.Output:
         chunk_id=output.chunk_id,
         data=to_proto(data),
     )
-
-
-def _results(handle: RequestHandle, result: Tree) -> Mapping[str, Tree]:
-    """Return the result of each terminal, also where the Coordinator gives the only one bare."""
-    if len(handle.expected) == 1:
-        return {handle.expected[0]: result}
-    assert isinstance(result, Mapping), "several terminals give a result by stage"
-    return result

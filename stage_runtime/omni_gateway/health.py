@@ -1,7 +1,8 @@
 """gRPC health of a gateway: whether it serves, and which stages can.
 
-Services: the empty name and `omni.v1.GatewayService` follow readiness (every stage has a replica);
-`omni.v1.ControlService` serves as long as groups may register; `stage/<name>` follows one stage.
+Services: the empty name and `omni.v1.GatewayService` follow readiness (every stage has a replica,
+and every warm-up was answered); `omni.v1.ControlService` serves as long as groups may register;
+`stage/<name>` follows one stage.
 """
 
 from __future__ import annotations

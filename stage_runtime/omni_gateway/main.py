@@ -17,7 +17,7 @@ from pathlib import Path
 from omni_config.errors import OmniError
 from omni_config.schema import PipelineConfig
 from omni_gateway.clients import LOOPBACK, Clients, add_client_flags, clients_of
-from omni_gateway.coordinator import CoordinatorOptions
+from omni_gateway.coordinator import CoordinatorOptions, Readiness
 from omni_gateway.interceptors import GRPC_LOGGER, DepartureFilter
 from omni_gateway.loading import load_config
 from omni_gateway.server import Addresses, GatewayServer, coordinator_options
@@ -74,7 +74,6 @@ async def _serve(
     async with server.serving():
         for address in (*server.bound, *server.pages):
             notify_address(address)
-        notify_status("waiting for stages")
         print(f"gateway {server.coordinator.gateway} on {', '.join(server.bound)}", flush=True)
         if server.pages:
             print(f"gateway {server.coordinator.gateway} at {', '.join(server.pages)}", flush=True)
@@ -87,9 +86,16 @@ async def _serve(
 
 
 async def _announce_ready(server: GatewayServer) -> None:
+    server.coordinator.watch_readiness(_tell_progress)
     await server.ready()
     notify_ready()
     logger.info("ready")
+
+
+def _tell_progress(readiness: Readiness) -> None:
+    """Tell the launcher what the pipeline waits for."""
+    waiting = "waiting for stages" if readiness.reasons else "; ".join(readiness.lines())
+    notify_status(waiting)
 
 
 async def _drain(server: GatewayServer, stops: asyncio.Queue[None]) -> None:

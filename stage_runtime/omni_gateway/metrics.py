@@ -46,6 +46,7 @@ class GatewayMetrics:
     counts: Counts = field(default_factory=Counts)
     _finished: Counter = field(init=False)
     _seconds: Histogram = field(init=False)
+    _warm_ups: Counter = field(init=False)
 
     def __post_init__(self) -> None:
         self._finished = Counter(
@@ -61,6 +62,12 @@ class GatewayMetrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self._warm_ups = Counter(
+            "omni_gateway_warm_ups",
+            "Warm-ups that ended, by name and reason; they count as no request.",
+            ["name", "phase", "reason"],
+            registry=self.registry,
+        )
 
     def watch(self, state: CoordinatorState) -> None:
         """Expose a Coordinator's state."""
@@ -70,6 +77,10 @@ class GatewayMetrics:
         """Count a request that ended."""
         self._finished.labels(phase.value, reason).inc()
         self._seconds.labels(phase.value).observe(seconds)
+
+    def warmed_up(self, name: str, phase: Phase, reason: str) -> None:
+        """Count a warm-up that ended."""
+        self._warm_ups.labels(name, phase.value, reason).inc()
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +117,7 @@ class _StateCollector(Collector):
         family = GaugeMetricFamily(
             "omni_gateway_stage_replicas", "Replicas that take requests.", labels=["stage"]
         )
-        for stage, count in self.state.directory.readiness().replicas.items():
+        for stage, count in self.state.readiness().replicas.items():
             family.add_metric([stage], count)
         return family
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from omni_config.resolution.inspection import config_yaml
 from omni_config.schema import PipelineConfig, StageConfig
 from omni_gateway.coordinator import Coordinator
 from omni_gateway.coordinator.directory import Replica
+from omni_gateway.coordinator.readiness import NOT_ANSWERED
+from omni_gateway.coordinator.warm_ups import warming
 from omni_wire.v1 import gateway_pb2 as pb
 
 
@@ -34,7 +37,7 @@ class PipelineView:
         return pb.GetPipelineResponse(
             name=self.name,
             model=self.config.model_path,
-            stages=[self._stage(stage, coordinator) for stage in self.config.stages],
+            stages=self._stages(coordinator),
             groups=[self._group(group, coordinator) for group in coordinator.state.topology.groups],
             config_hash=self.config_hash,
             config_yaml=config_yaml(self.config) if with_config else "",
@@ -43,15 +46,24 @@ class PipelineView:
             revisions=sorted(revisions - {""}),
         )
 
-    def _stage(self, stage: StageConfig, coordinator: Coordinator) -> pb.Stage:
+    def _stages(self, coordinator: Coordinator) -> list[pb.Stage]:
+        waiting = _warming(coordinator)
+        return [self._stage(stage, coordinator, waiting) for stage in self.config.stages]
+
+    def _stage(
+        self, stage: StageConfig, coordinator: Coordinator, waiting: Mapping[int, str]
+    ) -> pb.Stage:
         replicas = coordinator.state.directory.of_group(stage.process_name)
         return pb.Stage(
             name=stage.name,
             group=stage.process_name,
             next=stage.next,
             terminal=stage.terminal,
+            modality=self.config.terminal_modalities.get(stage.name, ""),
             stream_to=stage.stream_to,
-            instances=[_instance(stage.name, replica) for replica in replicas],
+            instances=[
+                _instance(stage.name, one, waiting.get(one.incarnation, "")) for one in replicas
+            ],
         )
 
     def _group(self, group: str, coordinator: Coordinator) -> pb.Group:
@@ -65,9 +77,18 @@ class PipelineView:
         )
 
 
-def _instance(stage: str, replica: Replica) -> pb.Instance:
+def _warming(coordinator: Coordinator) -> dict[int, str]:
+    """Return why replicas that are there are not warmed up yet, by incarnation."""
+    state = coordinator.state
+    return {
+        incarnation: f"warm-up '{name}': {state.warm_up_problems.get(name, NOT_ANSWERED)}"
+        for incarnation, name in warming(state.directory).items()
+    }
+
+
+def _instance(stage: str, replica: Replica, waiting: str) -> pb.Instance:
     endpoint = dict(replica.endpoints())[stage]
-    reason = replica.not_ready.get(endpoint.instance, "")
+    reason = replica.not_ready.get(endpoint.instance, waiting)
     stats = replica.stats.get(endpoint.instance)
     return pb.Instance(
         name=endpoint.instance,

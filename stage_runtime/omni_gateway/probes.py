@@ -1,7 +1,8 @@
 """What a gateway answers to Kubernetes over plain HTTP.
 
-/startupz and /livez as soon as it serves; /readyz while every stage has a replica, with a reason
-for each that has none; /drain stops admission and answers when nothing is in flight any more.
+/startupz and /livez as soon as it serves; /readyz while every stage has a replica and every warm-up
+was answered, with a reason for each that lacks; /drain stops admission and answers when nothing is
+in flight any more.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ def gateway_probes(
         refusal = coordinator.state.refusal
         if refusal is not None:
             return UNAVAILABLE, refusal.message
-        reasons = coordinator.readiness.reasons
-        lines = [f"{stage}: {reason}" for stage, reason in reasons.items()]
+        lines = coordinator.readiness.lines()
         return (UNAVAILABLE, "\n".join(lines)) if lines else (OK, "ready")
 
     async def drained() -> Answer:

@@ -37,6 +37,7 @@ from omni_gateway.interceptors import DecodeInterceptor
 from omni_gateway.pipeline_view import PipelineView
 from omni_gateway.probes import gateway_probes
 from omni_gateway.routes_file import follow_routes
+from omni_gateway.warm_up import WarmUpRunner
 from omni_runtime.pod.probes import serving_probes
 from omni_wire.credentials import Credentials, ServerTls, listen
 from omni_wire.errors import Draining
@@ -144,13 +145,13 @@ class GatewayServer:
             await self._serve_http(stack)
             stack.callback(self._control.close)
             stack.callback(self.coordinator.stop, Draining("the gateway stops"))
-            for duty in (self._health.run(), self._clients.guard.follow(), *self._routes()):
+            for duty in self._duties():
                 stack.push_async_callback(_cancelled, asyncio.create_task(duty))
             await self._serve_probes(stack)
             yield
 
     async def ready(self) -> None:
-        """Return once every stage has, or had, a replica that takes requests."""
+        """Return once the pipeline is, or was, ready: warmed up over every route."""
         await self._health.ready()
 
     async def drain(self) -> None:
@@ -199,7 +200,10 @@ class GatewayServer:
             return address
         return f"{address.rpartition(':')[0]}:{port}"
 
-    def _routes(self) -> Iterator[Coroutine[None, None, None]]:
+    def _duties(self) -> Iterator[Coroutine[None, None, None]]:
+        yield self._health.run()
+        yield self._clients.guard.follow()
+        yield WarmUpRunner(self.coordinator).run()
         if self._routes_file is not None:
             yield follow_routes(self._routes_file, ReplicaGate(self.coordinator).set_routes)
 

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from examples.chat.topology import ChatExamplePipelineConfig
 from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
 from omni_config.resolution.document import read_document
-from omni_config.resolution.resolve import Sources, file_body, pipeline_of, resolve
+from omni_config.resolution.resolve import Sources, file_body, resolve
+from omni_config.schema import PipelineConfig
 from omni_gateway.clients import Clients
 from omni_gateway.coordinator import CoordinatorOptions
 from omni_gateway.server import Addresses, GatewayServer
-from omni_models.catalog import registry
 from omni_wire.credentials import Plaintext
 
 T = TypeVar("T")
 
 EXAMPLE = Path(__file__).parents[2] / "examples/chat/pipeline.yaml"
-TOPOLOGY = "examples.chat.topology"
 MODEL = "parrot"
 SAMPLE_RATE = 24_000
 WORD_SAMPLES = 960
@@ -74,23 +74,26 @@ def chat_gateway(
     clients: Clients | None = None,
     options: CoordinatorOptions | None = None,
     settings: str = "",
-    group: bool = True,
+    pipeline: type[PipelineConfig] = ChatExamplePipelineConfig,
+    *,
+    wait: bool = True,
 ) -> Iterator[ChatGateway]:
     """Run the example; everything has ended afterwards.
 
     Args:
         settings: YAML appended to the example's file.
-        group: whether its stages run; without them the gateway is not ready.
+        pipeline: the example, or one made of it.
+        wait: whether to wait until it is ready.
     """
     with tempfile.TemporaryDirectory(prefix="omni") as folder:
-        file, runtime = _planned(Path(folder), settings)
+        file, runtime = _planned(Path(folder), settings, pipeline)
         control = f"unix:{folder}/gateway.sock"
         running = _Running(runtime, control, clients, options)
-        command = _group_command(file, runtime, control)
+        command = _group_command(file, runtime, control, pipeline.__module__)
         with running.thread() as gateway:
-            processes = [subprocess.Popen(command)] if group else []
+            processes = [subprocess.Popen(command)]
             try:
-                if group:
+                if wait:
                     gateway.call(asyncio.wait_for(gateway.server.ready(), START_SECONDS))
                 yield gateway
             finally:
@@ -150,20 +153,25 @@ class _Running:
             self._ready.set()
 
 
-def _planned(folder: Path, settings: str) -> tuple[Path, PipelineRuntime]:
+def _planned(
+    folder: Path, settings: str, pipeline: type[PipelineConfig]
+) -> tuple[Path, PipelineRuntime]:
     file = folder / "pipeline.yaml"
-    file.write_text(f"{EXAMPLE.read_text()}\nendpoints:\n  base_path: {folder}\n{settings}\n")
+    example = EXAMPLE.read_text().replace(ChatExamplePipelineConfig.__name__, pipeline.__name__)
+    file.write_text(f"{example}\nendpoints:\n  base_path: {folder}\n{settings}\n")
     body = file_body(read_document(file))
-    config = resolve(pipeline_of(body, registry((TOPOLOGY,))), Sources(body=body)).config
+    config = resolve(pipeline, Sources(body=body)).config
     runtime = prepare_pipeline_runtime(config, run_id="t")
     Path(runtime.endpoints.run_directory).mkdir(parents=True)
     return file, runtime
 
 
-def _group_command(file: Path, runtime: PipelineRuntime, control: str) -> Sequence[str]:
+def _group_command(
+    file: Path, runtime: PipelineRuntime, control: str, topology: str
+) -> Sequence[str]:
     return [
         sys.executable,
-        *("-m", "omni_runtime.group", f"--config={file}", f"--pipelines={TOPOLOGY}"),
+        *("-m", "omni_runtime.group", f"--config={file}", f"--pipelines={topology}"),
         *(f"--group={GROUP}", f"--run-id={runtime.endpoints.run_id}"),
         f"--listen={runtime.endpoints.addresses[GROUP]}",
         *(f"--gateway={control}", "--log-level=ERROR"),

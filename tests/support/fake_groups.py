@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
 import numpy as np
@@ -34,6 +34,7 @@ from omni_wire.messages import (
     GatewayMessage,
     OutputFrame,
     Ready,
+    RequestView,
     Row,
     Submit,
     Tree,
@@ -153,13 +154,19 @@ class FakeGroup:
 
 @dataclass(eq=False)
 class FakePipeline:
-    """A Coordinator with one fake replica of each group of the two-level stream."""
+    """A Coordinator with one fake replica of each group of the two-level stream.
+
+    Attributes:
+        warm_ups: requests that its author declared.
+    """
 
     options: CoordinatorOptions = field(default_factory=CoordinatorOptions)
+    warm_ups: Mapping[str, RequestView] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.config = TwoLevelStreamPipelineConfig(model_path="none", name="numbers")
-        self.coordinator = Coordinator(topology_of(self.config), self.options)
+        topology = replace(topology_of(self.config), warm_ups=self.warm_ups)
+        self.coordinator = Coordinator(topology, self.options)
         self.gate = ReplicaGate(self.coordinator)
         self.view = PipelineView(self.config, config_hash(self.config))
         self.writer = self.group("writer").start()

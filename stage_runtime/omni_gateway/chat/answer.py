@@ -11,8 +11,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, StageDelta, TextDelta, Usage
-from omni_gateway.coordinator import Output, RequestHandle
+from omni_gateway.chat.events import (
+    AudioDelta,
+    ChatEvent,
+    Finished,
+    StageDelta,
+    StageTimes,
+    TextDelta,
+    Usage,
+)
+from omni_gateway.coordinator import Output, RequestHandle, spans_of
 from omni_wire.errors import StageFailed
 from omni_wire.messages import Tree
 from omni_wire.trees import to_numpy
@@ -20,12 +28,15 @@ from omni_wire.trees import to_numpy
 FULL_SCALE = np.float32(32767)
 
 
-async def answer_events(handle: RequestHandle, sample_rate: int) -> AsyncIterator[ChatEvent]:
+async def answer_events(
+    handle: RequestHandle, sample_rate: int, stage_events: bool
+) -> AsyncIterator[ChatEvent]:
     """Yield the events of one request; the last one is `Finished`.
 
     Args:
         handle: the request; reading it returns credit to its stages.
         sample_rate: of the pipeline's speech, in hertz.
+        stage_events: whether to tell when each stage worked on it.
 
     Raises:
         ServiceError: the request failed.
@@ -36,7 +47,10 @@ async def answer_events(handle: RequestHandle, sample_rate: int) -> AsyncIterato
         if isinstance(event, AudioDelta):
             samples += len(event.samples)
         yield event
-    yield finished_of(handle.expected, await handle.result(), samples / sample_rate)
+    results = await handle.results()
+    if stage_events:
+        yield StageTimes(spans_of(results, handle.admitted))
+    yield finished_of(results, samples / sample_rate)
 
 
 def event_of(output: Output, sample_rate: int) -> ChatEvent:
@@ -58,10 +72,8 @@ def event_of(output: Output, sample_rate: int) -> ChatEvent:
     return StageDelta(output.stage, output.modality, data, output.chunk_id)
 
 
-def finished_of(expected: tuple[str, ...], result: Tree, audio_seconds: float) -> Finished:
+def finished_of(results: Mapping[str, Tree], audio_seconds: float) -> Finished:
     """Return the end of an answer from the results of its terminal stages."""
-    results = {expected[0]: result} if len(expected) == 1 else result
-    assert isinstance(results, Mapping), "several terminals give a result by stage"
     text = next(
         (one for one in results.values() if isinstance(one, Mapping) and "usage" in one), {}
     )

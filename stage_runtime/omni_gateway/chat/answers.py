@@ -33,11 +33,16 @@ class Answers:
     """
 
     def __init__(
-        self, handles: Sequence[RequestHandle], meters: Sequence[AnswerMeter], sample_rate: int
+        self,
+        handles: Sequence[RequestHandle],
+        meters: Sequence[AnswerMeter],
+        sample_rate: int,
+        stage_events: bool,
     ) -> None:
         self._handles = handles
         self._meters = meters
         self._sample_rate = sample_rate
+        self._stage_events = stage_events
         self.request_id = handles[0].request_id
 
     async def events(self) -> AsyncGenerator[ChoiceEvent, None]:
@@ -55,13 +60,15 @@ class Answers:
         meter = self._meters[choice]
         outcome = RequestAborted.reason
         try:
-            async for event in answer_events(self._handles[choice], self._sample_rate):
+            handle = self._handles[choice]
+            async for event in answer_events(handle, self._sample_rate, self._stage_events):
                 meter.saw(event)
                 if isinstance(event, Finished):
                     outcome = ""
                 yield ChoiceEvent(choice, event)
         except ServiceError as error:
             outcome = error.info.reason
+            error.details.update(meter.made)
             raise
         finally:
             if outcome:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from omni_gateway.coordinator import StageSpan
 from omni_wire.messages import Tree
 
 
@@ -46,6 +47,13 @@ class StageDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class StageTimes:
+    """When each stage worked on the request, for who asked; comes once all of them are done."""
+
+    spans: tuple[StageSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a request took."""
 
@@ -80,4 +88,4 @@ class Finished:
     logprobs: Tree = None
 
 
-ChatEvent: TypeAlias = TextDelta | AudioDelta | StageDelta | Finished
+ChatEvent: TypeAlias = TextDelta | AudioDelta | StageDelta | StageTimes | Finished

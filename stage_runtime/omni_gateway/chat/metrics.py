@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, TextDelta
 
+MADE_TOKENS = "made_tokens"
+MADE_AUDIO_SECONDS = "made_audio_seconds"
 FIRST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 60)
 FACTORS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0, 1.2, 1.5, 2, 4)
 
@@ -85,21 +88,29 @@ class AnswerMeter:
     metrics: ChatMetrics
     api: str
     _began: float = field(default_factory=time.monotonic)
-    _heard: bool = False
-    _read: bool = False
+    _tokens: int | None = None
+    _audio_seconds: float | None = None
 
     def saw(self, event: ChatEvent) -> None:
         """Note an event of the answer."""
         match event:
-            case TextDelta() if not self._read:
-                self._read = True
-                self.metrics.first_token(self._seconds)
-            case AudioDelta() if not self._heard:
-                self._heard = True
-                self.metrics.first_audio(self._seconds)
+            case TextDelta(tokens=tokens):
+                if self._tokens is None:
+                    self.metrics.first_token(self._seconds)
+                self._tokens = (self._tokens or 0) + tokens
+            case AudioDelta(samples=samples, sample_rate=rate):
+                if self._audio_seconds is None:
+                    self.metrics.first_audio(self._seconds)
+                self._audio_seconds = (self._audio_seconds or 0.0) + len(samples) / rate
             case Finished(reason=reason):
                 self.metrics.finished(event, self._seconds)
                 self.metrics.ended(self.api, reason)
+
+    @property
+    def made(self) -> Mapping[str, str]:
+        """What there is of the answer, as details of the error that ended it."""
+        made = {MADE_TOKENS: self._tokens, MADE_AUDIO_SECONDS: self._audio_seconds}
+        return {name: f"{value:g}" for name, value in made.items() if value is not None}
 
     def failed(self, reason: str) -> None:
         """Note that the answer failed, or that its reader left."""

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from omni_gateway.chat.audio import AudioEncoder
-from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, StageDelta, TextDelta, Usage
+from omni_gateway.chat.events import (
+    AudioDelta,
+    ChatEvent,
+    Finished,
+    StageDelta,
+    StageTimes,
+    TextDelta,
+    Usage,
+)
 from omni_gateway.chat.request import ChatRequest, checked_choices, refused
+from omni_gateway.stage_events import stage_events
 from omni_wire.messages import Tree
 from omni_wire.trees import from_proto, to_proto
 from omni_wire.v1 import gateway_pb2 as pb
@@ -25,6 +34,7 @@ SERVED = frozenset(
         "video",
         "choices",
         "labels",
+        "stage_events",
     )
 )
 """Fields of a chat request that are acted on; any other that is set is refused by name."""
@@ -77,6 +87,7 @@ def chat_request(
         choices=checked_choices(request.choices or 1, "choices"),
         timeout_seconds=timeout_seconds,
         labels=dict(request.labels),
+        stage_events=request.stage_events,
     )
 
 
@@ -105,6 +116,9 @@ def _messages(event: ChatEvent, encoder: AudioEncoder) -> Iterator[pb.GenerateEv
                 chunk_id=event.chunk_id,
             )
             yield pb.GenerateEvent(output=output)
+        case StageTimes(spans=spans):
+            for told in stage_events(spans):
+                yield pb.GenerateEvent(stage=told)
         case Finished():
             rest = encoder.finish()
             if rest:

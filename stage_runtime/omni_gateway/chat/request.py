@@ -24,6 +24,7 @@ class ChatRequest:
         choices: number of answers.
         timeout_seconds: for the whole request; null for the gateway's default.
         labels: text kept with the request in logs and traces.
+        stage_events: whether to tell when each stage worked on it.
     """
 
     inputs: Mapping[str, Tree]
@@ -33,6 +34,7 @@ class ChatRequest:
     choices: int = 1
     timeout_seconds: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    stage_events: bool = False
 
     def view(self, trace_context: Mapping[str, str]) -> RequestView:
         """Return the request as stages see it."""

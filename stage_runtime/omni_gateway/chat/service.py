@@ -65,7 +65,7 @@ class ChatService:
                     )
                     handles.append(handle)
                 meters = [self.metrics.answer(api) for _ in handles]
-                yield Answers(handles, meters, self.sample_rate)
+                yield Answers(handles, meters, self.sample_rate, request.stage_events)
             finally:
                 for handle in handles:
                     handle.leave()

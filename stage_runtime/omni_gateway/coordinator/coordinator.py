@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from uuid import uuid4
 
-from omni_gateway.coordinator.directory import Readiness
 from omni_gateway.coordinator.events import (
     AbortCompleted,
     AbortRequested,
@@ -37,6 +36,7 @@ from omni_gateway.coordinator.events import (
 from omni_gateway.coordinator.handle import RequestHandle
 from omni_gateway.coordinator.links import ReplicaLink
 from omni_gateway.coordinator.options import CoordinatorOptions
+from omni_gateway.coordinator.readiness import Readiness
 from omni_gateway.coordinator.records import RequestRecord
 from omni_gateway.coordinator.request_ids import checked_id
 from omni_gateway.coordinator.state import CoordinatorState
@@ -81,7 +81,7 @@ class Coordinator:
         self._handles: dict[str, RequestHandle] = {}
         self._aborts: dict[str, asyncio.Event] = {}
         self._watchers: list[Callable[[Readiness], None]] = []
-        self._readiness = self.state.directory.readiness()
+        self._readiness = self.state.readiness()
         self._idle = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -92,7 +92,7 @@ class Coordinator:
 
     @property
     def readiness(self) -> Readiness:
-        """Whether every stage has a replica that takes requests, and why not."""
+        """Whether every stage has a replica that takes requests and warm-ups were answered."""
         return self._readiness
 
     def watch_readiness(self, watcher: Callable[[Readiness], None]) -> None:
@@ -107,6 +107,7 @@ class Coordinator:
         request_id: str | None = None,
         timeout_seconds: float | None = None,
         revision: str | None = None,
+        warm_up: str = "",
     ) -> RequestHandle:
         """Admit a request and send it to the entry stage, or have it wait for replicas.
 
@@ -115,6 +116,7 @@ class Coordinator:
             timeout_seconds: until it fails; the options' default when null, and never longer than
                 their maximum.
             revision: the only revision that may serve it.
+            warm_up: name of the warm-up that it is, which is counted apart from what clients ask.
 
         Raises:
             InvalidRequest: the id or the timeout makes no sense.
@@ -125,19 +127,21 @@ class Coordinator:
         name = uuid4().hex if request_id is None else checked_id(request_id)
         now = time.monotonic()
         deadline = now + self._timeout(timeout_seconds)
-        steps = self.state.handle(Submitted(name, view, deadline, revision), now)
+        steps = self._admit(Submitted(name, view, deadline, revision, warm_up), now)
         record = self.state.requests.get(name)
         assert record is not None, "an admitted request is in the table"
         handle = self._handles[name] = RequestHandle(self, record)
-        self.metrics.counts.submitted += 1
-        self.timelines.begin(name)
-        self._idle.clear()
         self._run(steps, now)
         if record.error is not None:
             error = record.error
             handle.leave()
             raise error
         return handle
+
+    def warm_up_failed(self, name: str, problem: str) -> None:
+        """Note why a warm-up was not answered."""
+        self.state.warm_up_problems[name] = problem
+        self.refresh()
 
     async def abort(self, request_id: str, reason: str = "aborted") -> None:
         """End a request, and wait until every replica let go of it or is gone.
@@ -201,12 +205,25 @@ class Coordinator:
 
     def refresh(self) -> None:
         """Look again at which stages are ready; whoever changed the directory calls it."""
-        readiness = self.state.directory.readiness()
+        readiness = self.state.readiness()
         if readiness == self._readiness:
             return
         self._readiness = readiness
         for watcher in self._watchers:
             watcher(readiness)
+
+    def _admit(self, event: Submitted, now: float) -> list[Instruction]:
+        counts, counted = self.metrics.counts, not event.warm_up
+        try:
+            steps = self.state.handle(event, now)
+        except ServiceError:
+            counts.refused += counted
+            raise
+        self._idle.clear()
+        counts.submitted += counted
+        if counted:
+            self.timelines.begin(event.request_id)
+        return steps
 
     def _run(self, steps: list[Instruction], now: float) -> None:
         pending = deque(steps)
@@ -261,8 +278,11 @@ class Coordinator:
         return SubmitSent(payload.key)
 
     def _finished(self, step: Finished) -> None:
-        self.metrics.finished(step.phase, step.reason, step.seconds)
         record = self.state.requests.get(step.key.request_id)
+        if record is not None and record.warm_up:
+            self._warmed_up(record.warm_up, step)
+            return
+        self.metrics.finished(step.phase, step.reason, step.seconds)
         self.timelines.end(
             step.key.request_id,
             step.phase,
@@ -277,6 +297,18 @@ class Coordinator:
             reason=step.reason or "-",
             seconds=f"{step.seconds:.6f}",
         )
+
+    def _warmed_up(self, name: str, step: Finished) -> None:
+        self.metrics.warmed_up(name, step.phase, step.reason)
+        logger.info(
+            "warm-up finished",
+            step.key,
+            name=name,
+            phase=step.phase,
+            reason=step.reason or "-",
+            seconds=f"{step.seconds:.6f}",
+        )
+        self.refresh()
 
     def _dropped(self, incarnation: int, reason: str) -> None:
         logger.warning("replica lost", incarnation=incarnation, reason=reason)

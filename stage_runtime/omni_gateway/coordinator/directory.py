@@ -1,15 +1,14 @@
 """Which replicas of each process group are there, and in what state: pure bookkeeping, no I/O.
 
 Replicas register themselves and are known by their incarnation, never by name: pods of one
-    Deployment share all
-their names. A replica is lost when it says goodbye, when a newer process answers at its address, or
-when nothing was heard from it for a lease. A dropped connection alone loses nothing; such a replica
-is merely bound last.
+Deployment share all their names. A replica is lost when it says goodbye, when a newer process
+answers at its address, or when nothing was heard from it for a lease. A dropped connection alone
+loses nothing; such a replica is merely bound last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from omni_gateway.coordinator.routes import Routes
@@ -66,6 +65,7 @@ class Replica:
         heard: when anything arrived from it last, in the Coordinator's clock.
         not_ready: instances that are not ready, each with the reason.
         serves: revisions whose requests it may take.
+        cold: warm-ups that it has no part in answering yet.
         outstanding: unfinished requests of this Coordinator that need it.
         let_go: while draining, it was told that it has no outstanding requests any more.
         last_bound: turn in which it was chosen last; makes equal loads take turns.
@@ -78,6 +78,7 @@ class Replica:
     order: int
     not_ready: dict[str, str]
     serves: frozenset[str]
+    cold: set[str] = field(default_factory=set)
     connected: bool = True
     draining: bool = False
     let_go: bool = False
@@ -100,24 +101,6 @@ class Replica:
         for instance in self.registration.instances:
             endpoint = Endpoint(instance, self.registration.address, self.incarnation)
             yield stage_of(instance), endpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether requests can be served.
-
-    Attributes:
-        reasons: why a stage cannot serve, by stage name; empty when the pipeline is ready.
-        replicas: routable replicas of every stage.
-    """
-
-    reasons: Mapping[str, str]
-    replicas: Mapping[str, int]
-
-    @property
-    def ready(self) -> bool:
-        """True when every stage has a routable replica."""
-        return not self.reasons
 
 
 @dataclass(slots=True)
@@ -193,6 +176,7 @@ class Directory:
             order=self._turn,
             not_ready=dict.fromkeys(registration.instances, "starting"),
             serves=self._serves(registration),
+            cold=self._warm_ups_of(stage_of(registration.group)),
         )
         return replaced
 
@@ -216,6 +200,13 @@ class Directory:
         for replica in self:
             replica.serves = self._serves(replica.registration)
 
+    def answered(self, warm_up: str, incarnations: Iterable[int]) -> None:
+        """Note that a warm-up was answered with these replicas."""
+        for incarnation in incarnations:
+            replica = self._replicas.get(incarnation)
+            if replica is not None:
+                replica.cold.discard(warm_up)
+
     def silent_since(self, now: float) -> list[int]:
         """Return replicas from which nothing was heard for a lease."""
         limit = now - self.lease_seconds
@@ -230,41 +221,14 @@ class Directory:
         self._turn += 1
         replica.last_bound = self._turn
 
-    def readiness(self) -> Readiness:
-        """Return which stages can serve, and why the others cannot."""
-        counts = dict.fromkeys(self.topology.stages, 0)
-        reasons: dict[str, str] = {}
-        for group in self.topology.groups:
-            replicas = self.of_group(group)
-            routable = sum(one.routable for one in replicas)
-            for stage in self.topology.stages_of(group):
-                counts[stage] = routable
-                if not routable:
-                    reasons[stage] = _why_not(group, replicas)
-        return Readiness(reasons, counts)
-
-    def why_unroutable(self, needed: frozenset[str], revision: str | None) -> str:
-        """Return why no request that needs these stages can be bound now."""
-        reasons = self.readiness().reasons
-        missing = [reasons[one] for one in self.topology.stages if one in needed & reasons.keys()]
-        if missing:
-            return "; ".join(dict.fromkeys(missing))
-        which = "any one revision" if revision is None else f"revision '{revision}'"
-        return f"no complete path of {which}"
-
     def _serves(self, registration: Registration) -> frozenset[str]:
         return self.routes.serves(stage_of(registration.group), registration.revision)
+
+    def _warm_ups_of(self, group: str) -> set[str]:
+        topology = self.topology
+        return {name for name in topology.warm_ups if group in topology.warm_up_groups(name)}
 
     def _remember_replaced(self, incarnation: int) -> None:
         self._replaced[incarnation] = None
         if len(self._replaced) > REPLACED_MEMORY:
             del self._replaced[next(iter(self._replaced))]
-
-
-def _why_not(group: str, replicas: list[Replica]) -> str:
-    if not replicas:
-        return f"group '{group}' has no replica"
-    draining = sum(one.draining for one in replicas)
-    waiting = {reason for one in replicas for reason in one.not_ready.values()}
-    words = [f"{draining} draining"] if draining else []
-    return f"group '{group}': {', '.join(words + sorted(waiting))}"

@@ -20,12 +20,14 @@ class Submitted:
     Attributes:
         deadline: when it fails, on the clock of `time.monotonic()`.
         revision: the only revision that may serve it, null for any.
+        warm_up: name of the warm-up that it is; empty for what clients ask.
     """
 
     request_id: str
     view: RequestView
     deadline: float
     revision: str | None = None
+    warm_up: str = ""
 
 
 @dataclass(frozen=True, slots=True)

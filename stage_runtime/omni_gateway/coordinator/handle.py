@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -46,6 +48,11 @@ class RequestHandle:
         return self._record.phase
 
     @property
+    def admitted(self) -> float:
+        """When it was admitted, in Unix seconds."""
+        return time.time() - (time.monotonic() - self._record.submitted_at)
+
+    @property
     def expected(self) -> tuple[str, ...]:
         """The terminal stages that complete the request."""
         return self._record.expected
@@ -58,7 +65,7 @@ class RequestHandle:
 
         Raises:
             StopAsyncIteration: the request completed and everything was read.
-            ServiceError: it failed or was aborted; what was unread then is gone.
+            ServiceError: it failed, and what had arrived before was read; or it was aborted.
         """
         while not self._record.buffer:
             if self._left:
@@ -82,6 +89,14 @@ class RequestHandle:
         async for _ in self:
             pass
         return self._record.result
+
+    async def results(self) -> Mapping[str, Tree]:
+        """Like `result`, but by stage also where only one terminal is expected."""
+        result = await self.result()
+        if len(self.expected) == 1:
+            return {self.expected[0]: result}
+        assert isinstance(result, Mapping), "several terminals give a result by stage"
+        return result
 
     def leave(self) -> None:
         """Stop reading; a request that has not finished is aborted. Leaving twice is leaving."""

@@ -43,6 +43,7 @@ class RequestRecord:
         has_consumer: whether its reader is still there.
         unacknowledged: replicas that have not confirmed an abort, for each epoch that was aborted.
         resubmits_left: how often it may start anew after losing a replica.
+        warm_up: name of the warm-up that it is; empty for what clients ask.
     """
 
     key: RequestKey
@@ -55,6 +56,7 @@ class RequestRecord:
     buffer: OutputBuffer
     resubmits_left: int
     route_until: float
+    warm_up: str = ""
     phase: Phase = Phase.PENDING
     binding: Binding | None = None
     results: dict[str, Tree] = field(default_factory=dict)

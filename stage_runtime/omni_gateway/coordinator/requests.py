@@ -90,9 +90,16 @@ class RequestTable:
     def end(
         self, record: RequestRecord, error: ServiceError, now: float, phase: Phase = Phase.FAILED
     ) -> list[Instruction]:
-        """End a request without result, its replicas first; what was not read of it is dropped."""
+        """End a request without result, its replicas first.
+
+        The reader of a failed request still gets what had arrived before it learns of the failure;
+        whoever aborted a request, or left it unread for too long, wants nothing more of it.
+        """
         aborts = self._abort(record, error.info.reason)
-        return [*aborts, *self._clear(record), *self._finish(record, phase, error, now)]
+        unwanted = phase is Phase.ABORTED or isinstance(error, SlowReader)
+        dropped = self._clear(record) if unwanted else []
+        self._forget_results(record)
+        return [*aborts, *dropped, *self._finish(record, phase, error, now)]
 
     def refuse(self, record: RequestRecord, error: ServiceError, now: float) -> list[Instruction]:
         """End a request that no replica has seen."""
@@ -175,16 +182,20 @@ class RequestTable:
             if not record.phase.finished:
                 instructions += self.end(record, error, now)
                 continue
-            # The request succeeded, but its reader did not come for the outcome.
-            record.error, record.result = error, None
+            # The request ended, but its reader did not come for the outcome.
+            record.error, record.result = record.error or error, None
             instructions += [*self._clear(record), Readable(record.request_id)]
         return instructions
 
     def _clear(self, record: RequestRecord) -> list[Instruction]:
         unread = record.buffer.clear()
-        record.results.clear()
-        self.backlog.update(record.key, 0)
+        self._forget_results(record)
         return [ReturnCredit(tuple(unread))] if unread else []
+
+    def _forget_results(self, record: RequestRecord) -> None:
+        record.results.clear()
+        record.buffer.result_bytes = 0
+        self.backlog.update(record.key, record.buffer.size_bytes)
 
     def _release(self, record: RequestRecord) -> list[Instruction]:
         """Free the id once request, reader and aborts have all let go."""

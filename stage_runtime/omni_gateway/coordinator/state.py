@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from omni_gateway.coordinator.admission import Admission
-from omni_gateway.coordinator.binding import bind
+from omni_gateway.coordinator.binding import Binding, bind
 from omni_gateway.coordinator.directory import Directory
 from omni_gateway.coordinator.events import (
     AbortAcked,
@@ -39,6 +39,7 @@ from omni_gateway.coordinator.events import (
     TimePassed,
 )
 from omni_gateway.coordinator.options import CoordinatorOptions
+from omni_gateway.coordinator.readiness import Readiness, readiness_of, why_unroutable
 from omni_gateway.coordinator.records import Phase, RequestRecord
 from omni_gateway.coordinator.requests import RequestTable
 from omni_gateway.coordinator.streams import Backlog, OutputBuffer
@@ -67,6 +68,7 @@ class CoordinatorState:
     Attributes:
         gateway: incarnation id of the gateway process, part of every request key.
         refusal: why no new request is taken; null while they are.
+        warm_up_problems: how the latest try of a warm-up failed, by its name.
     """
 
     topology: PipelineTopology
@@ -75,6 +77,7 @@ class CoordinatorState:
     directory: Directory = field(init=False)
     requests: RequestTable = field(init=False)
     refusal: ErrorInfo | None = None
+    warm_up_problems: dict[str, str] = field(default_factory=dict)
     _epochs: count[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -93,6 +96,10 @@ class CoordinatorState:
                 then.
         """
         return _HANDLERS[type(event)](self, event, now)
+
+    def readiness(self) -> Readiness:
+        """Return whether requests can be served now."""
+        return readiness_of(self.directory, self.warm_up_problems)
 
     def next_moment(self) -> float | None:
         """Return when `TimePassed` is due next, or null while nothing can run out."""
@@ -114,8 +121,9 @@ class CoordinatorState:
             buffer=OutputBuffer(),
             resubmits_left=self.options.max_resubmits,
             route_until=now + self.options.route_wait_seconds,
+            warm_up=event.warm_up,
         )
-        record.binding = bind(self.directory, record.needed, record.revision)
+        record.binding = self._bind(record)
         if record.binding is None:
             self._wait_for_replicas(record)
         self.requests.add(record)
@@ -168,6 +176,9 @@ class CoordinatorState:
         )
         if record.phase.finished or len(record.results) < len(record.expected):
             return overflow
+        if record.warm_up and record.binding is not None:
+            self.directory.answered(record.warm_up, record.binding.needed)
+            self.warm_up_problems.pop(record.warm_up, None)
         return overflow + self.requests.complete(record, record.merged(), now)
 
     def _stage_failed(self, event: StageFailed, now: float) -> list[Instruction]:
@@ -200,7 +211,7 @@ class CoordinatorState:
     def _replicas_changed(self, event: ReplicasChanged, now: float) -> list[Instruction]:
         instructions: list[Instruction] = []
         for record in list(self.requests.waiting.values()):
-            record.binding = bind(self.directory, record.needed, record.revision)
+            record.binding = self._bind(record)
             if record.binding is not None:
                 del self.requests.waiting[record.request_id]
                 instructions.append(self._submission(record))
@@ -251,7 +262,10 @@ class CoordinatorState:
         waiting[record.request_id] = record
 
     def _unroutable(self, record: RequestRecord) -> Unavailable:
-        return Unavailable(self.directory.why_unroutable(record.needed, record.revision))
+        return Unavailable(why_unroutable(self.directory, record.needed, record.revision))
+
+    def _bind(self, record: RequestRecord) -> Binding | None:
+        return bind(self.directory, record.needed, record.revision, record.warm_up)
 
     def _submission(self, record: RequestRecord) -> SendSubmit:
         binding = record.binding
@@ -271,13 +285,14 @@ class CoordinatorState:
     def _lose(self, record: RequestRecord, error: InstanceLost, now: float) -> list[Instruction]:
         if record.resubmits_left and not record.buffer.delivered:
             return self._resubmit(record, now)
-        error.details["delivered"] = str(record.buffer.delivered).lower()
+        delivered = record.buffer.delivered or len(record.buffer) > 0
+        error.details["delivered"] = str(delivered).lower()
         return self.requests.end(record, error, now)
 
     def _resubmit(self, record: RequestRecord, now: float) -> list[Instruction]:
         instructions = self.requests.restart(record, next(self._epochs), InstanceLost.reason)
         record.route_until = now + self.options.route_wait_seconds
-        record.binding = bind(self.directory, record.needed, record.revision)
+        record.binding = self._bind(record)
         if record.binding is None:
             self.requests.waiting[record.request_id] = record
             return instructions

@@ -83,10 +83,10 @@ class OutputBuffer:
         return output
 
     def clear(self) -> list[Output]:
-        """Remove and return everything unread, and forget the results."""
+        """Remove and return everything unread."""
         unread = list(self._queue)
         self._queue.clear()
-        self._queued_bytes = self.result_bytes = 0
+        self._queued_bytes = 0
         return unread
 
 

@@ -115,8 +115,7 @@ class TimelineStore:
         kept = self._kept.get(request_id)
         if kept is None:
             return
-        spans = {span.stage: span for span in _spans(results or {}, kept.admitted)}
-        stages = tuple(sorted(spans.values(), key=lambda span: (span.opened, span.finished)))
+        stages = spans_of(results or {}, kept.admitted)
         self._kept[request_id] = replace(
             kept, phase=phase, reason=reason, seconds=seconds, stages=stages
         )
@@ -128,6 +127,16 @@ class TimelineStore:
     def latest(self) -> Iterator[RequestTimeline]:
         """Yield what is remembered, the latest request first."""
         return reversed(self._kept.values())
+
+
+def spans_of(results: Mapping[str, Tree], admitted: float) -> tuple[StageSpan, ...]:
+    """Return what the results of terminal stages tell about every stage, by when it was opened.
+
+    Args:
+        admitted: when the request was, in Unix seconds.
+    """
+    spans = {span.stage: span for span in _spans(results, admitted)}
+    return tuple(sorted(spans.values(), key=lambda span: (span.opened, span.finished)))
 
 
 def _spans(results: Mapping[str, Tree], admitted: float) -> Iterator[StageSpan]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import Any
 
 from omni_config.schema import PipelineConfig
 from omni_gateway.errors import TerminalsHookError
 from omni_wire.messages import RequestView
 
 TerminalsHook = Callable[[RequestView], object]
+WarmUpHook = Callable[[], Mapping[str, RequestView]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class PipelineTopology:
         group_of: process group of each stage, in declaration order.
         sources_of: the stages that send payloads or chunks to a stage.
         terminals_hook: chooses the terminals of a request; null expects all of them.
+        warm_ups: requests by name that must be answered before the pipeline counts as ready.
     """
 
     entry: str
@@ -35,6 +38,7 @@ class PipelineTopology:
     group_of: Mapping[str, str]
     sources_of: Mapping[str, frozenset[str]]
     terminals_hook: TerminalsHook | None = None
+    warm_ups: Mapping[str, RequestView] = field(default_factory=dict)
     _needed: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict, repr=False)
 
     @property
@@ -50,6 +54,15 @@ class PipelineTopology:
     def stages_of(self, group: str) -> frozenset[str]:
         """Return the stages that run in a group; empty for a group the pipeline does not have."""
         return frozenset(stage for stage, name in self.group_of.items() if name == group)
+
+    def groups_needed(self, stages: frozenset[str]) -> tuple[str, ...]:
+        """Return the groups that hold any of these stages."""
+        return tuple(group for group in self.groups if self.stages_of(group) & stages)
+
+    def warm_up_groups(self, name: str) -> tuple[str, ...]:
+        """Return the groups that a warm-up crosses."""
+        expected = self.expected_terminals(self.warm_ups[name])
+        return self.groups_needed(self.stages_needed(expected))
 
     def expected_terminals(self, request: RequestView) -> tuple[str, ...]:
         """Return the stages whose results together complete a request, in declaration order.
@@ -103,8 +116,8 @@ def topology_of(config: PipelineConfig) -> PipelineTopology:
     """Return the graph of a configured pipeline.
 
     Raises:
-        ImportError, AttributeError: `terminal_stages_fn` of the config class names nothing
-            importable.
+        ImportError, AttributeError: `terminal_stages_fn` or `warm_up_fn` of the config class names
+            nothing importable.
     """
     sources: dict[str, set[str]] = {stage.name: set() for stage in config.stages}
     for stage in config.stages:
@@ -115,13 +128,25 @@ def topology_of(config: PipelineConfig) -> PipelineTopology:
         terminals=config.terminals,
         group_of={stage.name: stage.process_name for stage in config.stages},
         sources_of={stage: frozenset(names) for stage, names in sources.items()},
-        terminals_hook=_hook(config.terminal_stages_fn),
+        terminals_hook=_terminals_hook(config.terminal_stages_fn),
+        warm_ups=_warm_ups(config.warm_up_fn),
     )
 
 
-def _hook(path: str | None) -> TerminalsHook | None:
+def _terminals_hook(path: str | None) -> TerminalsHook | None:
     if path is None:
         return None
-    module, _, name = path.rpartition(".")
-    hook: TerminalsHook = getattr(import_module(module), name)
+    hook: TerminalsHook = _imported(path)
     return hook
+
+
+def _warm_ups(path: str | None) -> Mapping[str, RequestView]:
+    if path is None:
+        return {}
+    hook: WarmUpHook = _imported(path)
+    return hook()
+
+
+def _imported(path: str) -> Any:  # noqa: ANN401  # whatever the author put there
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)

@@ -109,6 +109,9 @@ class ChatCompletionRequest(ApiModel):
 
     request_id: str | None = served("Name of the request in logs and traces.", max_length=128)
     timeout_seconds: float | None = served("Time for the whole request.", gt=0, le=86_400)
+    stage_events: bool | None = served(
+        "Tell in `stages` of each choice when each stage worked on it."
+    )
     top_k: int | None = served("Candidates kept; -1 for all.", ge=-1, le=INT64)
     min_p: float | None = served("Lowest probability kept.", ge=0, le=1)
     repetition_penalty: float | None = served("Divides logits of tokens seen.", gt=0, le=2)
@@ -165,6 +168,7 @@ class ChatCompletionRequest(ApiModel):
             choices=self.n or 1,
             timeout_seconds=self.timeout_seconds,
             labels=self._labels(),
+            stage_events=bool(self.stage_events),
         )
 
     def _inputs(self) -> dict[str, Tree]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,7 +14,15 @@ import numpy.typing as npt
 from omni_gateway.chat.answer import joined
 from omni_gateway.chat.answers import ChoiceEvent
 from omni_gateway.chat.audio import AudioEncoder
-from omni_gateway.chat.events import AudioDelta, ChatEvent, Finished, TextDelta, Usage
+from omni_gateway.chat.events import (
+    AudioDelta,
+    ChatEvent,
+    Finished,
+    StageTimes,
+    TextDelta,
+    Usage,
+)
+from omni_gateway.coordinator import StageSpan
 
 Json: TypeAlias = dict[str, Any]
 
@@ -90,6 +98,10 @@ class CompletionStream:
             case AudioDelta(samples=samples) if encoder is not None:
                 if data := encoder.encode(samples):
                     yield self._chunk(choice, self._audio(choice, data))
+            case StageTimes(spans=spans):
+                chunk = self._chunk(choice, {})
+                chunk["choices"][0]["stages"] = _stages(spans)
+                yield chunk
             case Finished(reason=reason, usage=usage):
                 self._usage = self._usage.plus(usage)
                 if encoder is not None and (rest := encoder.finish()):
@@ -146,6 +158,7 @@ class _WholeAnswer:
         self._samples: list[npt.NDArray[np.float32]] = []
         self._encoder = frame.encoder() if frame.speaks else None
         self.finished = Finished("stop", Usage())
+        self._stages: list[Json] | None = None
 
     def add(self, event: ChatEvent) -> None:
         match event:
@@ -153,6 +166,8 @@ class _WholeAnswer:
                 self._texts.append(text)
             case AudioDelta(samples=samples):
                 self._samples.append(samples)
+            case StageTimes(spans=spans):
+                self._stages = _stages(spans)
             case Finished():
                 self.finished = event
 
@@ -168,7 +183,13 @@ class _WholeAnswer:
                 "expires_at": self._frame.created,
             }
         reason = self.finished.reason
-        return {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
+        choice = {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
+        return choice if self._stages is None else {**choice, "stages": self._stages}
+
+
+def _stages(spans: Iterable[StageSpan]) -> list[Json]:
+    """Return when stages worked on an answer, as `/v1/requests/ID` tells it."""
+    return [span.tree() for span in spans]
 
 
 def usage_json(usage: Usage) -> Json:

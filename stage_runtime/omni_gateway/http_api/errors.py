@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.responses import JSONResponse
 
+from omni_gateway.chat.metrics import MADE_AUDIO_SECONDS, MADE_TOKENS
 from omni_wire.errors import ErrorInfo, InvalidRequest
 
 CLIENT_CLOSED_REQUEST = 499
@@ -38,6 +39,7 @@ _TYPES: Mapping[int, str] = {
 }
 _PARAMS: Mapping[str, str] = {"speaker": "voice", "talker_max_tokens": "talker_max_new_tokens"}
 """Names that stages have for fields of the HTTP API."""
+_MADE = (MADE_TOKENS, MADE_AUDIO_SECONDS)
 _RETRY_AFTER = "1"
 _SHOWN_PROBLEMS = 5
 
@@ -61,6 +63,8 @@ def error_body(info: ErrorInfo) -> dict[str, Any]:
     }
     if info.stage:
         error["stage"] = info.stage
+    if made := {name: float(info.details[name]) for name in _MADE if name in info.details}:
+        error["made"] = {name.removeprefix("made_"): value for name, value in made.items()}
     return {"error": error}
 
 

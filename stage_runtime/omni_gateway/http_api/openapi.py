@@ -26,6 +26,14 @@ ERROR_SCHEMA: dict[str, Any] = {
                 "code": {"type": "string", "description": "Stable word for programs."},
                 "retryable": {"type": "boolean"},
                 "stage": {"type": "string"},
+                "made": {
+                    "type": "object",
+                    "description": "What there was of the answer when it failed.",
+                    "properties": {
+                        "tokens": {"type": "number"},
+                        "audio_seconds": {"type": "number"},
+                    },
+                },
             },
         }
     },

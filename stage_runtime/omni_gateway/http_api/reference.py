@@ -35,8 +35,10 @@ Every field below is acted on, or refused by its name with 400. A field that is 
 refused too. A refused field may be null, or have a value named as harmless, which asks for nothing.
 
 An API key travels as `Authorization: Bearer KEY` in both APIs. Errors have OpenAI's shape,
-`{"error": {"message", "type", "param", "code", "retryable"}}`; `code` is a stable word. 429 and 503
-come with `Retry-After`. A response carries the request's name in `x-request-id`.
+`{"error": {"message", "type", "param", "code", "retryable"}}`; `code` is a stable word.
+`stage` names the stage that failed, and `made` says how many tokens and seconds of speech there
+were by then; a stream has sent them before its error. 429 and 503 come with `Retry-After`. A
+response carries the request's name in `x-request-id`.
 """
 
 SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (

@@ -69,11 +69,14 @@ def _add_probes(router: APIRouter, context: HttpContext) -> None:
 
     @router.get("/readyz", responses=responses_of("application/json"))
     async def readyz() -> Response:
-        """Say whether every stage has a replica that takes requests, and why not."""
-        refusal = coordinator.state.refusal
-        reasons = dict(coordinator.readiness.reasons)
-        ready = refusal is None and not reasons
-        body = {"ready": ready, "stages": reasons}
+        """Say whether every stage takes requests and every warm-up was answered, and why not."""
+        refusal, readiness = coordinator.state.refusal, coordinator.readiness
+        ready = refusal is None and readiness.ready
+        body = {
+            "ready": ready,
+            "stages": dict(readiness.reasons),
+            "warm_ups": dict(readiness.warm_ups),
+        }
         if refusal is not None:
             body["reason"] = refusal.message
         headers = {} if ready else {"retry-after": "1"}

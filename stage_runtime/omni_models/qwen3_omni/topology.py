@@ -34,6 +34,7 @@ FACTORIES = "omni_models.qwen3_omni.factories"
 ROUTING = "omni_models.qwen3_omni.routing"
 FAN_IN = "omni_models.qwen3_omni.fan_in"
 PROJECTION = "omni_models.qwen3_omni.projection"
+WARM_UP = "omni_models.qwen3_omni.warm_up"
 
 ENCODERS = ("image_encoder", "audio_encoder")
 GATHERED = ("preprocessing", *ENCODERS)
@@ -99,6 +100,8 @@ class Qwen3OmniPipelineConfig(_Qwen3OmniPipelineConfig):
 
     variant: ClassVar[str | None] = "text"
     default_variant: ClassVar[bool] = False
+    terminal_modalities: ClassVar[dict[str, str]] = {"decode": "text"}
+    warm_up_fn: ClassVar[str | None] = f"{WARM_UP}.text_requests"
 
     @classmethod
     def declare(cls) -> tuple[StageConfig, ...]:
@@ -147,6 +150,8 @@ class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
 
     variant: ClassVar[str | None] = "speech"
     terminal_stages_fn: ClassVar[str | None] = f"{ROUTING}.expected_terminals"
+    terminal_modalities: ClassVar[dict[str, str]] = {"decode": "text", "code2wav": "audio"}
+    warm_up_fn: ClassVar[str | None] = f"{WARM_UP}.speech_requests"
 
     @classmethod
     def declare(cls) -> tuple[StageConfig, ...]:

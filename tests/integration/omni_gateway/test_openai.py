@@ -179,6 +179,20 @@ def test_what_is_wrong_raises_the_package_s_own_class_and_names_the_field(
     assert caught.value.request_id
 
 
+def test_stages_tell_when_they_worked_on_an_answer(client: OpenAI) -> None:
+    request: dict[str, Any] = {
+        "model": MODEL,
+        "messages": HELLO,
+        "extra_body": {"stage_events": True},
+    }
+    whole: Any = client.chat.completions.create(**request).choices[0]
+    assert [one["stage"] for one in whole.stages] == ["writer", "decode"]
+    streamed: list[Any] = list(client.chat.completions.create(**request, stream=True))
+    (told,) = [one.choices[0].stages for one in streamed if hasattr(one.choices[0], "stages")]
+    assert [one["stage"] for one in told] == ["writer", "decode"]
+    assert all(0 <= one["opened"] <= one["finished"] for one in told)
+
+
 def test_a_stage_that_fails_is_an_error_of_the_server(client: OpenAI) -> None:
     failing: list[Any] = [{"role": "user", "content": "say (fail)"}]
     with pytest.raises(openai.InternalServerError) as caught:

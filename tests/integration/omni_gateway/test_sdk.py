@@ -26,7 +26,13 @@ from omni_gateway.access.keys import ApiKey, digest_of
 from omni_gateway.clients import Clients
 from omni_gateway.errors import RateLimited, Unauthenticated
 from omni_wire.credentials import ServerTls
-from omni_wire.errors import DeadlineExceeded, InvalidRequest, ServiceError, Unavailable
+from omni_wire.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ServiceError,
+    StageFailed,
+    Unavailable,
+)
 from tests.support.certificates import SERVER_NAME, authority
 from tests.support.chat_gateway import MODEL, SAMPLE_RATE, WORD_SAMPLES, ChatGateway, chat_gateway
 
@@ -44,6 +50,40 @@ def test_events_come_in_order_and_make_the_answer(parrot: ChatGateway) -> None:
     sound = [event for event in events if isinstance(event, AudioChunk)]
     assert [chunk.sample_offset for chunk in sound] == [WORD_SAMPLES * n for n in range(4)]
     assert all(chunk.sample_rate == SAMPLE_RATE for chunk in sound)
+
+
+def test_stages_tell_when_they_worked_on_a_request_where_that_is_wanted(
+    parrot: ChatGateway,
+) -> None:
+    with OmniClient(parrot.target) as client:
+        answer = client.chat("hello", stage_events=True)
+        assert client.chat("hello").stages == ()
+    seen = [(one.stage, one.phase) for one in answer.stages]
+    assert seen[0] == ("writer", "started")
+    assert sorted(seen) == sorted(
+        (stage, phase)
+        for stage in ("writer", "decode", "code2wav")
+        for phase in ("started", "first_output", "finished")
+    )
+    times = [one.seconds for one in answer.stages]
+    assert times == sorted(times)
+    assert all(one.instance == one.stage for one in answer.stages)
+
+
+def test_a_failure_comes_after_what_was_made_before(parrot: ChatGateway) -> None:
+    texts: list[str] = []
+
+    def read(client: OmniClient) -> None:
+        with client.stream("so (fail)") as stream:
+            texts.extend(event.text for event in stream if isinstance(event, TextDelta))
+
+    with (
+        OmniClient(parrot.target, retries=NO_RETRIES) as client,
+        pytest.raises(StageFailed) as failure,
+    ):
+        read(client)
+    assert "You said: so ".startswith("".join(texts))
+    assert failure.value.details.get("made_tokens", "0") == str(len("".join(texts).split()))
 
 
 async def test_both_clients_say_the_same(parrot: ChatGateway) -> None:

@@ -19,22 +19,22 @@ def test_a_stage_is_ready_once_all_instances_of_its_group_are() -> None:
     world.up("front")
     world.up("thinker")
     vocoder = world.up("vocoder", ready=False)
-    assert world.state.directory.readiness().reasons == {"voice": "group 'vocoder': starting"}
+    assert world.state.readiness().reasons == {"voice": "group 'vocoder': starting"}
 
     world.ready(vocoder)
 
-    assert world.state.directory.readiness().ready
+    assert world.state.readiness().ready
 
 
 def test_readiness_ends_with_the_last_replica_of_a_stage() -> None:
     world = World().everything()
     second = world.up("thinker")
     world.lose(world.thinker)
-    assert world.state.directory.readiness().ready
+    assert world.state.readiness().ready
 
     world.lose(second)
 
-    assert world.state.directory.readiness().reasons == {"think": "group 'thinker' has no replica"}
+    assert world.state.readiness().reasons == {"think": "group 'thinker' has no replica"}
 
 
 def test_equal_replicas_take_turns_and_busy_ones_are_spared() -> None:

@@ -46,6 +46,27 @@ async def stub(pipeline: FakePipeline) -> AsyncIterator[Stub]:
         yield stub
 
 
+async def test_what_was_made_before_a_failure_comes_before_its_error(
+    pipeline: FakePipeline, stub: Stub
+) -> None:
+    call = stub.GenerateStream(pb.GenerateRequest())
+    key = await pipeline.submitted()
+    pipeline.text.output([key], "text", [1])
+    pipeline.text.output([key], "text", [2])
+    pipeline.writer.fail(key, "writer", StageFailed("out of numbers").info)
+
+    received: list[str | None] = []
+
+    async def read() -> None:
+        async for event in call:
+            received.append(event.WhichOneof("event"))
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await read()
+    assert received == ["started", "output", "output"]
+    assert isinstance(error_of(raised.value), StageFailed)
+
+
 async def test_inputs_params_and_modalities_reach_the_entry_stage(
     pipeline: FakePipeline, stub: Stub
 ) -> None:
@@ -140,7 +161,8 @@ async def test_the_deadline_of_the_call_is_the_requests(pipeline: FakePipeline, 
         submit = await pipeline.writer.submits.get()
 
     assert submit.payload.deadline is not None
-    assert 0 < submit.payload.deadline - asyncio.get_running_loop().time() <= 30
+    # gRPC rounds a timeout up before it sends it.
+    assert 0 < submit.payload.deadline - asyncio.get_running_loop().time() < 31
     answer.cancel()
 
 

@@ -197,9 +197,9 @@ def test_replicas_are_told_to_stop_before_the_reader_learns_the_end(world: World
     assert kinds == [SendAbort, SendAbort, SendAbort, Finished, Readable]
 
 
-def test_the_first_failure_wins_and_drops_what_was_not_read(world: World) -> None:
+def test_the_first_failure_wins_and_comes_after_what_was_made_before(world: World) -> None:
     record = world.submit()
-    world.chunk(record, "text", world.front)
+    made = world.chunk(record, "text", world.front)
     world.complete(record, "text", world.front, "hi")
 
     world.fail(record, world.thinker, "first")
@@ -208,9 +208,35 @@ def test_the_first_failure_wins_and_drops_what_was_not_read(world: World) -> Non
 
     assert record.phase is Phase.FAILED
     assert str(record.error) == "first"
+    assert world.ends["r"] == [Phase.FAILED]
+    assert record.results == {}
+    assert world.read(record) == [made]
+    assert world.released == {0: 1}
+    assert world.state.requests.backlog.size_bytes == 0
+
+
+def test_an_aborted_request_gives_its_reader_nothing_more(world: World) -> None:
+    record = world.submit()
+    world.chunk(record, "text", world.front)
+
+    world.abort()
+
     assert not record.buffer
     assert world.released == {0: 1}
-    assert world.ends["r"] == [Phase.FAILED]
+
+
+def test_what_a_failed_request_left_counts_as_unread_output() -> None:
+    world = World(CoordinatorOptions(max_total_backlog_bytes=100)).everything()
+    failed = world.submit("failed", ["text"])
+    world.chunk(failed, "text", world.front, size=90)
+    world.fail(failed, world.thinker, "first")
+    current = world.submit("current", ["text"])
+
+    world.chunk(current, "text", world.front, size=90)
+
+    assert not failed.buffer
+    assert str(failed.error) == "first"
+    assert current.phase is Phase.RUNNING
 
 
 def test_a_stage_that_reports_an_abort_ends_the_request_as_aborted(world: World) -> None:
@@ -470,10 +496,13 @@ def test_a_request_for_text_survives_the_vocoder(world: World) -> None:
     assert world.submit("next", ["text"]).phase is Phase.RUNNING
 
 
-@pytest.mark.parametrize("read", [False, True])
-def test_a_lost_request_says_whether_its_client_saw_anything(world: World, read: bool) -> None:
+@pytest.mark.parametrize(("chunks", "read"), [(0, False), (1, False), (1, True)])
+def test_a_lost_request_says_whether_its_client_gets_anything(
+    world: World, chunks: int, read: bool
+) -> None:
     record = world.submit()
-    world.chunk(record, "text", world.front)
+    for _ in range(chunks):
+        world.chunk(record, "text", world.front)
     if read:
         world.read(record)
 
@@ -481,7 +510,7 @@ def test_a_lost_request_says_whether_its_client_saw_anything(world: World, read:
 
     assert isinstance(record.error, InstanceLost)
     assert record.error.info.retryable
-    assert record.error.details["delivered"] == str(read).lower()
+    assert record.error.details["delivered"] == str(chunks > 0).lower()
 
 
 def test_an_abort_does_not_wait_for_a_replica_that_died(world: World) -> None:

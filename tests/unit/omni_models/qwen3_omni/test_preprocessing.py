@@ -19,6 +19,7 @@ from omni_models.qwen3_omni.preprocessing.stage import (
 )
 from omni_models.qwen3_omni.projection import audio_inputs, image_inputs, without_media
 from omni_models.qwen3_omni.routing import route_preprocessing
+from omni_models.qwen3_omni.warm_up import speech_requests
 from omni_wire.errors import InvalidRequest, ServiceError
 from omni_wire.messages import Payload, RequestView
 from tests.support import media
@@ -116,6 +117,17 @@ def test_a_text_request_goes_to_no_encoder(prepare: Preparation) -> None:
     prepared = prepare(request(metadata={"output_modalities": ["text"]}))
     assert route_preprocessing(prepared) == ("thinker",)
     assert data_of(prepared)["media"] == {}
+
+
+def test_warm_ups_cross_every_encoder_with_a_short_prompt(prepare: Preparation) -> None:
+    routes = []
+    for view in speech_requests().values():
+        prepared = prepare(replace(payload(), request=view))
+        assert len(data_of(prepared)["prompt"]["input_ids"]) < 64
+        routes.append(route_preprocessing(prepared))
+    every = ("image_encoder", "audio_encoder", "thinker", "talker_ar")
+    assert routes == [("thinker",), every]
+    assert data_of(prepared)["media"].keys() >= {"image", "video", "audio"}
 
 
 def hashes(prepare: Preparation, *messages: Any, **inputs: Any) -> list[str]:
