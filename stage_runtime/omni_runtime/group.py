@@ -21,6 +21,7 @@ from omni_runtime.group_config import GroupOptions, PlannedGroup, parse_options,
 from omni_runtime.group_stages import build_schedulers
 from omni_runtime.liveness import keep_liveness
 from omni_runtime.logging import EventLogger, configure_logging
+from omni_runtime.pausing import ignore_until_registered, pause_on_signals
 from omni_runtime.registration import Registration
 from omni_runtime.scheduler import Scheduler
 from omni_runtime.stage_host import HostIdentity, StageHost
@@ -87,6 +88,7 @@ class Group:
             server.listen(options.listen, options.credentials)
             async with server, self._metrics(host):
                 registration = Registration(self._hello(host), host, self._stopping.ask)
+                pause_on_signals(registration)
                 watching = tasks.create_task(
                     keep_liveness(server, schedulers.values(), options.stuck_seconds)
                 )
@@ -190,6 +192,7 @@ async def run_group(options: GroupOptions, planned: PlannedGroup) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a group; returns the exit status."""
     die_with_parent()
+    ignore_until_registered()
     try:
         options = parse_options(sys.argv[1:] if arguments is None else arguments, os.environ)
         configure_logging(options.group, options.log_format, options.log_level)

@@ -74,9 +74,15 @@ class GatewaySession:
         self.welcomed = True
         self._host.outlet.gateways[welcome.gateway] = self.link
         logger.info("registered", gateway=welcome.gateway)
-        for instance in self._host.stages:
-            self.link.post(Ready(instance, ready=not self._registration.draining))
+        self._post_ready()
+        if self._registration.draining:
+            self.link.post(Draining())
         self._registration.session_changed()
+
+    def resume(self) -> None:
+        """Tell the gateway that requests are welcome again."""
+        self.unbound = False
+        self._post_ready()
 
     def on_gateway_message(self, message: GatewayMessage, release: Release) -> None:
         """Take a message from the gateway."""
@@ -116,6 +122,10 @@ class GatewaySession:
     @property
     def _terminals(self) -> list[Stage]:
         return [stage for stage in self._host.stages.values() if stage.wiring.routes.terminal]
+
+    def _post_ready(self) -> None:
+        for instance in self._host.stages:
+            self.link.post(Ready(instance, ready=not self._registration.draining))
 
     def _abort(self, key: RequestKey, reason: str) -> None:
         self._host.outlet.expect_acknowledgements(key)
@@ -185,6 +195,13 @@ class Registration:
         for session in self._welcomed:
             session.link.post(Draining())
         self.session_changed()
+
+    def stop_draining(self) -> None:
+        """Tell every gateway that new requests are taken again."""
+        self.draining = False
+        self.unbound.clear()
+        for session in self._welcomed:
+            session.resume()
 
     async def drain(self) -> None:
         """Return once every gateway has received all that was posted, or is gone."""

@@ -78,9 +78,9 @@ class StageServer:
             connect = expect(await stream.read(), "connect").connect
         version = agree_version(connect, self._options.versions)
         source, destination = self._ends(connect)
-        caller = Caller(
-            f"{source.instance}>{destination.instance}", source.incarnation, connect.session
-        )
+        # Pods of one group have instances of one name; a process that comes back has its address.
+        name = f"{source.instance} at {source.address}>{destination.instance}"
+        caller = Caller(name, source.incarnation, connect.session)
         hosted = self._table.open(caller, lambda: self._make(source, destination))
         await self._table.detach(hosted)
         header = Header()

@@ -118,3 +118,20 @@ async def test_a_group_that_drains_hears_from_every_gateway(world: World) -> Non
         world.registration.start_draining()
         await world.registration.unbound.wait()
         assert all(gateway.groups["all"].draining for gateway in gateways)
+
+
+async def test_a_drain_that_is_called_off_lets_requests_in_again(world: World) -> None:
+    async with group(world):
+        gateway = await world.gateway("first")
+        await gateway.ready("all")
+        world.registration.start_draining()
+        await world.registration.unbound.wait()
+        late = await world.gateway("second")
+        await late.until(lambda: "all" in late.groups and late.groups["all"].draining)
+
+        world.registration.stop_draining()
+        for each in (gateway, late):
+            await each.ready("all")
+            call = each.submit("r", inputs={"text": "ab"})
+            await each.end(call)
+            assert call.results["answer"] == {"text": "ba", "length": 2}

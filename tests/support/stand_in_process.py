@@ -16,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from omni_runtime.pausing import PAUSE, RESUME
 from omni_wire.supervision import (
     die_with_parent,
     notify_address,
@@ -35,9 +36,9 @@ def main() -> int:
         print("loading", flush=True)
         print("cannot find the weights", file=sys.stderr, flush=True)
         return 3
-    stop = [signal.SIGTERM]
+    awaited = [signal.SIGTERM, PAUSE, RESUME]
     # Blocked here, so that a signal that comes before `sigwait` is not lost.
-    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     if "parent" in words:
         child = subprocess.Popen(["sleep", "1000"])
         print(f"{name} has child {child.pid}", flush=True)
@@ -50,7 +51,10 @@ def main() -> int:
         notify_address(f"{name}:1")
         notify_ready()
     while True:
-        signal.sigwait(stop)
+        came = signal.sigwait(awaited)
+        if came != signal.SIGTERM:
+            print(f"{name} was told to {'pause' if came == PAUSE else 'resume'}", flush=True)
+            continue
         print(f"{name} was told to stop", flush=True)
         notify_stopping()
         if "stubborn" not in words:

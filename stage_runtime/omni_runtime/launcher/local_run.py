@@ -87,6 +87,12 @@ class LocalRun:
         if not self._stop_asked:
             self.request_stop()
 
+    def signal_ready(self, number: signal.Signals) -> None:
+        """Send a signal to every process that is ready: it knows what the signal means."""
+        for name, phase in self.phases.items():
+            if phase is Phase.READY:
+                self._processes[name].send(number)
+
     async def run(self) -> int:
         """Start everything, keep it running until it is told to stop, return the exit code.
 

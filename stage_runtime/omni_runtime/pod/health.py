@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from omni_runtime.launcher.local_run import LocalRun
 from omni_runtime.launcher.supervision_events import Phase
+from omni_runtime.pausing import PAUSE, RESUME
 from omni_runtime.pod.probes import Answer, Probe
 
 _OK, _UNAVAILABLE = 200, 503
@@ -23,12 +24,14 @@ class ContainerHealth:
 
     @property
     def probes(self) -> Mapping[str, Probe]:
-        """What answers each path."""
+        """What answers each method and path."""
         return {
-            "/startupz": self.startup,
-            "/livez": self.liveness,
-            "/readyz": self.readiness,
-            "/drain": self.drain,
+            "GET /startupz": self.startup,
+            "GET /livez": self.liveness,
+            "GET /readyz": self.readiness,
+            "GET /drain": self.drain,
+            "POST /drain": self.pause,
+            "POST /resume": self.resume,
         }
 
     async def startup(self) -> Answer:
@@ -50,6 +53,16 @@ class ContainerHealth:
         self._run.request_drain()
         await self._ended.wait()
         return _OK, "drained"
+
+    async def pause(self) -> Answer:
+        """Let the groups finish their requests and take no new ones, until they are told."""
+        self._run.signal_ready(PAUSE)
+        return _OK, "draining"
+
+    async def resume(self) -> Answer:
+        """Let the groups take requests again."""
+        self._run.signal_ready(RESUME)
+        return _OK, "resumed"
 
     def end(self) -> None:
         """Tell whoever waits for it that every group has ended."""

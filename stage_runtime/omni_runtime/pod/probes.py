@@ -3,7 +3,12 @@
     /startupz   every group was ready once
     /livez      no group is stuck in a step
     /readyz     every group is ready
-    /drain      asks the groups to finish their requests, and answers when they have
+    /drain      asks the groups to finish their requests and to end, and answers when they have
+
+Whoever may call it off again posts instead, and is answered at once:
+
+    /drain      lets the groups finish their requests and take no new ones
+    /resume     lets them take new ones again
 
 Requests are of one line and headers that nobody needs, so no web framework is loaded for them.
 """
@@ -36,7 +41,7 @@ async def serving_probes(port: int, probes: Mapping[str, Probe]) -> AsyncIterato
 
     Args:
         port: 0 takes a free one.
-        probes: by path what to answer.
+        probes: by method and path what to answer.
 
     Raises:
         OSError: the port is taken.
@@ -71,12 +76,13 @@ async def _answer(reader: asyncio.StreamReader, probes: Mapping[str, Probe]) -> 
     async with asyncio.timeout(_HEADER_SECONDS):
         head = await reader.readuntil(b"\r\n\r\n")
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-    probe = probes.get(target.partition("?")[0])
-    if probe is None:
-        return 404, f"nothing at {target}"
-    if method != "GET":
-        return 405, "only GET"
-    return await probe()
+    path = target.partition("?")[0]
+    probe = probes.get(f"{method} {path}")
+    if probe is not None:
+        return await probe()
+    if any(known.endswith(f" {path}") for known in probes):
+        return 405, f"no {method} at {path}"
+    return 404, f"nothing at {path}"
 
 
 def _response(status: int, text: str) -> bytes:

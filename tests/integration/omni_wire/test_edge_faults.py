@@ -204,6 +204,22 @@ async def test_a_restarted_sender_replaces_the_one_before_which_cannot_return(
     assert receiver.lost[0][0] == SOURCE
 
 
+async def test_two_pods_of_a_group_are_heard_side_by_side(tmp_path: Path) -> None:
+    receiver, there = Recorder(), destination(tmp_path)
+    second = replace(SOURCE, address=f"unix:{tmp_path}/second.sock", incarnation=12)
+    async with hosted(there, receiver):
+        senders = [
+            GrpcEdgeSender(each, there, Plaintext(), Reports(), SMALL) for each in (SOURCE, second)
+        ]
+        async with running(senders[0]), running(senders[1]):
+            for step in range(2):
+                for sender, key in zip(senders, (A, B), strict=True):
+                    sender.post(frame(step, key))
+                await receiver.count(2 * (step + 1))
+            assert not receiver.lost
+    assert receiver.chunks(A) == receiver.chunks(B) == [0, 1]
+
+
 async def test_an_edge_may_be_dialled_again_after_it_was_lost(tmp_path: Path) -> None:
     receiver, there = Recorder(), destination(tmp_path)
     async with hosted(there, receiver):

@@ -40,6 +40,10 @@ class Container:
         async with httpx.AsyncClient() as client:
             return await client.get(f"http://127.0.0.1:{self.port}{path}", timeout=20)
 
+    async def post(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient() as client:
+            return await client.post(f"http://127.0.0.1:{self.port}{path}", timeout=20)
+
     async def becomes(self, path: str, status: int) -> None:
         """Ask until the answer has a status."""
         async with asyncio.timeout(20):
@@ -113,6 +117,22 @@ async def test_draining_answers_when_the_groups_have_ended(
     output = capsys.readouterr().out
     assert output.count("was told to stop") == 2
     assert os.listdir(tmp_path / "run") == []
+
+
+async def test_a_drain_that_may_be_called_off_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with container(tmp_path, front="", back="") as running:
+        await running.becomes("/readyz", 200)
+        for path in ("/drain", "/resume"):
+            assert (await running.post(path)).status_code == 200
+        assert (await running.get("/readyz")).status_code == 200
+        assert (await running.get("/drain")).text == "drained\n"
+        assert await running.task == 0
+    output = capsys.readouterr().out
+    for name in ("front", "back"):
+        assert f"{name} was told to pause" in output
+        assert f"{name} was told to resume" in output
 
 
 async def test_a_failed_start_ends_the_container(tmp_path: Path) -> None:
