@@ -71,6 +71,18 @@ class Site:
             if LABEL_SHAPE in live["metadata"]["labels"]:
                 self._pods_of(live)
 
+    def play_gateway(self) -> dict[str, Any]:
+        """Add a gateway pod that runs, and return it."""
+        one = next(it for it in self.objects if it == ObjectId("Deployment", "demo-gateway"))
+        labels = self.objects[one]["spec"]["template"]["metadata"]["labels"]
+        pod = {
+            "owner": one.name,
+            "metadata": {"name": "gateway-0", "uid": "gateway-0", "labels": labels},
+            "status": {"phase": "Running", "podIP": "10.1.0.1"},
+        }
+        self.pods["gateway-0"] = pod
+        return pod
+
     def settle(self) -> list[Decision]:
         """Decide and let the cluster live until nothing is left to do."""
         taken: list[Decision] = []

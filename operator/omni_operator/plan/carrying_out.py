@@ -29,6 +29,7 @@ from omni_operator.plan.writes import (
     pod_writes,
     prunes,
     rescaled,
+    routes_notices,
 )
 from omni_operator.render.manifest import Manifest
 from omni_operator.render.objects import gpus_of, supporting_objects
@@ -119,6 +120,7 @@ class CarryingOut:
             *object_writes(self.wanted, self.observed),
             *object_writes(self._rescaled(), self.observed),
             *pod_writes(self.steps, self.observed, self.now),
+            *routes_notices(self.view.name, self.observed),
             *self._repairs(),
             *self._deleted_revisions(),
         )

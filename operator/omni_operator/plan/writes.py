@@ -11,7 +11,9 @@ from omni_operator.names import (
     ANNOTATION_DELETION_COST,
     ANNOTATION_DRAIN_STARTED,
     ANNOTATION_MANIFEST_HASH,
+    ANNOTATION_ROUTES,
     HEALTH_PORT,
+    routes_name,
     short_hash,
 )
 from omni_operator.plan import actions as steps
@@ -19,6 +21,7 @@ from omni_operator.plan.cluster_state import (
     COST_DONE,
     COST_DRAINING,
     annotations_of,
+    gateway_pods,
     stage_deployments,
     stage_pods,
 )
@@ -135,6 +138,18 @@ def drain_repairs(observed: Observed) -> Iterator[Action]:
             yield StartDrain(name, uid, _ip(pod), health_ports(pod), "drain goes on")
         elif seen.draining and not marked:
             yield CancelDrain(name, uid, _ip(pod), health_ports(pod))
+
+
+def routes_notices(pipeline: str, observed: Observed) -> Iterator[Annotate]:
+    """Yield what makes gateway pods read the routes that are there now."""
+    live = observed.objects.get(ObjectId("ConfigMap", routes_name(pipeline)))
+    if live is None:
+        return
+    notes = {ANNOTATION_ROUTES: short_hash(canonical(live.get("data", {})))}
+    for pod in gateway_pods(observed):
+        metadata = pod["metadata"]
+        if "deletionTimestamp" not in metadata and not notes.items() <= annotations_of(pod).items():
+            yield Annotate(metadata["name"], metadata.get("uid", ""), notes)
 
 
 def identity(one: Manifest) -> ObjectId:

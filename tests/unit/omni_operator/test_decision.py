@@ -10,6 +10,7 @@ import pytest
 
 from omni_operator.names import (
     ANNOTATION_DRAIN_STARTED,
+    ANNOTATION_ROUTES,
 )
 from omni_operator.plan.world import (
     Annotate,
@@ -104,6 +105,20 @@ def test_an_old_deployment_that_a_person_scaled_is_put_back_and_told() -> None:
     reasons = [event.reason for one in site.settle() for event in one.events]
     assert "DriftRepaired" in reasons
     assert site.deployments()[old] == 0
+
+
+def test_gateways_are_made_to_read_routes_as_soon_as_they_change() -> None:
+    site = running()
+    gateway = site.play_gateway()
+    site.settle()
+    before = gateway["metadata"]["annotations"][ANNOTATION_ROUTES]
+    site.edit(stage(speech(), "decode", env={"A": "1"}))
+    site.step()
+    told = [one for one in site.step().actions if isinstance(one, Annotate)]
+    assert [one.pod for one in told] == ["gateway-0"]
+    assert gateway["metadata"]["annotations"][ANNOTATION_ROUTES] != before
+    site.settle()
+    assert site.decide().actions == ()
 
 
 def test_an_operator_upgrade_writes_nothing() -> None:
