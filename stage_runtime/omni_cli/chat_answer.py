@@ -25,8 +25,8 @@ class ChatAnswer:
     Attributes:
         samples: of the speech, float32; empty without speech.
         first_text, first_audio: seconds until the first of each; 0 where there is none.
-        steps_to_first_audio: codec frames in the first piece of sound, and tokens of text that the
-            talker had when it made its first frame.
+        steps_to_first_audio: codec frames in the first piece of sound, and tokens of text that
+            speech waited for.
         timeline: when each stage worked on it, in Unix seconds, in order of beginning.
         told: names of the attributes that the pipeline said something about; it may know of no
             tokens, or of no codes.

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from omni_models.qwen3_omni.talker.prompt_rows import HEAD_ROWS
 from omni_runtime.scheduler import (
     Aborted,
     AbortRequest,
@@ -23,7 +25,7 @@ from omni_runtime.scheduler import (
 )
 from omni_wire.errors import InvalidRequest
 from omni_wire.identity import RequestKey
-from omni_wire.messages import Payload, StreamDone, Tree
+from omni_wire.messages import Payload, StepFrame, StreamDone, Tree
 from tests.support.oracle import PROMPTS, Settings
 from tests.support.speech_stages import (
     codes_of,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NAMES = list(PROMPTS)
+SPOKEN = {"frames": 24, "finish_reason": "length", "start_tokens": 1}
 Cases = Mapping[str, "Case"]
 
 
@@ -89,6 +92,26 @@ def spoken(stage: StageProcess, speeches: Sequence[Speech]) -> list[OutboxMessag
     return stage.until_ended(one.key for one in speeches)
 
 
+def user_tokens(case: Case) -> list[int]:
+    """Return the tokens of a prompt that the talker sees: all but system and the empty answer."""
+    ids: list[int] = case.answer.input_ids.tolist()
+    turns = [n for n, token in enumerate(ids) if token == ids[0]]
+    first = turns[1] if len(turns) > 2 else turns[0]
+    return ids[first : turns[-1]]
+
+
+def first_tokens(speeches: Sequence[Speech]) -> Chunks:
+    """Return the first token of each text in one frame, as a step of the thinker sends them."""
+    chunks = [one.chunks[-24] for one in speeches]
+    tokens = np.concatenate([chunk.frame.columns["token_id"] for chunk in chunks])
+    rows = tuple(chunk.frame.rows[0] for chunk in chunks)
+    return Chunks(
+        "thinker",
+        StepFrame("thinker", 0, rows, {"token_id": tokens}),
+        tuple(range(len(rows))),
+    )
+
+
 def until(stage: StageProcess, key: RequestKey, count: int) -> list[OutboxMessage]:
     """Return what comes until a request has spoken `count` frames."""
     seen: list[OutboxMessage] = []
@@ -102,7 +125,7 @@ def test_frames_are_transformers(name: str, talker: StageProcess, cases: Cases) 
     one = speech(cases[name], f"{name} alone")
     seen = spoken(talker, [one])
     assert codes_of(seen, one.key) == frames(cases[name])
-    assert result_of(seen, one.key) == {"frames": 24, "finish_reason": "length"}
+    assert result_of(seen, one.key) == SPOKEN
 
 
 def test_a_mixed_batch_speaks_as_each_does_alone(talker: StageProcess, cases: Cases) -> None:
@@ -147,6 +170,51 @@ def test_speech_starts_with_enough_text_and_then_says_the_same(
     seen = talker.until_ended([one.key])
     assert codes_of(seen, one.key) == frames(cases["audio"])
     talker.ask(_Pacing(previous))
+
+
+@pytest.mark.parametrize("name", ["text", "mixed"])
+def test_all_rows_but_the_last_are_read_before_the_first_token(
+    name: str, talker: StageProcess, cases: Cases
+) -> None:
+    start = counters(talker)
+    one = speech(cases[name], f"early {name}")
+    media, texts = one.chunks[:-24], one.chunks[-24:]
+    talker.put(NewRequest(one.payload), *media)
+    while (now := counters(talker)).held != 1:
+        pass
+    # All of the user's turn and nine rows of the answer, of which the last is awaited.
+    user_rows = len(user_tokens(cases[name]))
+    assert start.tokens_free - now.tokens_free == user_rows + HEAD_ROWS - 1
+    read = talker.ask(_step)
+    talker.put(*texts, one.done)
+    seen = talker.until_ended([one.key])
+    # The first token costs one step, whatever the length of the prompt.
+    assert steps_of(seen, one.key) == list(range(read + 1, read + 25))
+    assert codes_of(seen, one.key) == frames(cases[name])
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_the_first_frame_comes_one_step_after_the_first_token(
+    count: int, talker: StageProcess, cases: Cases
+) -> None:
+    speeches = [speech(cases[NAMES[n % len(NAMES)]], f"{n} of {count}") for n in range(count)]
+    for one in speeches:
+        talker.put(NewRequest(one.payload), *one.chunks[:-24])
+    while counters(talker).held != count:
+        pass
+    read = talker.ask(_step)
+    talker.put(first_tokens(speeches))
+    seen: list[OutboxMessage] = []
+    while any(len(codes_of(seen, one.key)) < 1 for one in speeches):
+        seen.append(talker.get())
+    spoken_in = [message for message in seen if isinstance(message, StepOutput)]
+    assert [(message.step, len(message.keys)) for message in spoken_in] == [(read + 1, count)]
+    for one in speeches:
+        talker.put(*one.chunks[-23:], one.done)
+    seen += talker.until_ended(one.key for one in speeches)
+    for number, one in enumerate(speeches):
+        assert codes_of(seen, one.key) == frames(cases[NAMES[number % len(NAMES)]])
+        assert result_of(seen, one.key) == SPOKEN
 
 
 def test_a_row_without_text_waits_alone(talker: StageProcess, cases: Cases) -> None:
@@ -238,10 +306,10 @@ def test_an_answer_of_hardly_any_text(tokens: int, talker: StageProcess, cases: 
     seen = spoken(talker, [one])
     result = result_of(seen, one.key)
     if tokens:
-        assert result == {"frames": 24, "finish_reason": "length"}
+        assert result == SPOKEN
         assert codes_of(seen, one.key)[0] == frames(cases["text"])[0]
     else:
-        assert result == {"frames": 0, "finish_reason": "no_text"}
+        assert result == {"frames": 0, "finish_reason": "no_text", "start_tokens": 0}
         assert not codes_of(seen, one.key)
     assert wait_until_free(talker, start) == start
 
@@ -261,8 +329,12 @@ def test_aborts_free_everything_whatever_the_row_is_doing(
     speeches = [running, dry, early, unmet]
     neighbour = speech(cases["turns"], "neighbour")
     aborts = [AbortRequest(one.key, "test") for one in speeches]
-    talker.put(*aborts, *neighbour.messages)
+    talker.put(*aborts)
+    asked = talker.ask(_step)
+    talker.put(*neighbour.messages)
     seen += talker.until_ended([one.key for one in [*speeches, neighbour]])
+    # A step that was under way may end; nothing is said after it.
+    assert all(step <= asked + 1 for one in speeches for step in steps_of(seen, one.key))
     assert {m.key for m in seen if isinstance(m, Aborted)} == {one.key for one in speeches}
     assert codes_of(seen, neighbour.key) == frames(cases["turns"])
     assert wait_until_free(talker, start) == start
@@ -280,6 +352,11 @@ def test_rows_that_fit_no_place_fail_their_request_alone(
     seen = spoken(talker, [bad, narrow, good])
     assert {m.key for m in seen if isinstance(m, RequestError)} == {bad.key, narrow.key}
     assert codes_of(seen, good.key) == frames(cases["audio"])
+
+
+def _step(scheduler: Any) -> int:
+    step: int = scheduler.step
+    return step
 
 
 @dataclass(frozen=True)

@@ -169,9 +169,9 @@ class TalkerProgram:
         if incoming.fill_text(speech, self._special_rows()[1]):
             # The last row of the prompt is the first token of the answer.
             speech.known = speech.length
+        speech.open_gate()
         if incoming.done and not speech.tokens:
-            silence: dict[str, Tree] = {"frames": 0, "finish_reason": "no_text"}
-            self._engine.end(key, Result(key, silence))
+            self._engine.end(key, Result(key, _said(speech, "no_text")))
         elif speech.request_id is None and speech.known >= speech.length - 1:
             self._submit(key, speech)
 
@@ -218,6 +218,9 @@ class TalkerProgram:
             if said[0] != self.facts.eos:
                 speech.say(said, on_host[row], frames.feedback[row])
 
+    def failed(self, batch: ScheduleBatch) -> None:
+        """Nothing to do: what was said in the step is said to nobody."""
+
     def settling(self, batch: ScheduleBatch) -> None:
         """Nothing to do."""
 
@@ -238,8 +241,7 @@ class TalkerProgram:
     def result(self, row: NewTokens) -> Result:
         """Say how the speech ended."""
         assert row.finish is not None
-        sent = self.speeches[row.request_id].sent
-        return Result(row.key, {"frames": sent, "finish_reason": row.finish.reason})
+        return Result(row.key, _said(self.speeches[row.request_id], row.finish.reason))
 
     def drop(self, key: RequestKey) -> None:
         """Forget a request."""
@@ -257,6 +259,14 @@ class TalkerProgram:
         columns = {"codes": codes, "frames": counts}
         keys = tuple(key for key, _ in leaving)
         return StepOutput(self._engine.step, keys, columns, target="code2wav")
+
+
+def _said(speech: Speech, reason: str) -> dict[str, Tree]:
+    return {
+        "frames": speech.sent,
+        "finish_reason": reason,
+        "start_tokens": speech.start_tokens,
+    }
 
 
 def _lengths(batch: ScheduleBatch) -> list[int]:

@@ -29,6 +29,7 @@ class Speech:
         text: rows added to the feedback, one per frame, [hidden] each.
         text_done: whether no more text will come.
         tokens: tokens of text so far.
+        start_tokens: tokens of text that speech waited for; 0 before it may start.
         said: first code of every frame so far.
         request_id: the engine's id, None before it was submitted.
     """
@@ -43,6 +44,7 @@ class Speech:
     text: list[torch.Tensor] = field(default_factory=list)
     text_done: bool = False
     tokens: int = 0
+    start_tokens: int = 0
     said: list[int] = field(default_factory=list)
     request_id: str | None = None
     _inputs: list[torch.Tensor] = field(default_factory=list)
@@ -59,6 +61,11 @@ class Speech:
     def may_start(self) -> bool:
         """Whether enough text has come for the last row of the prompt to be fed."""
         return self.text_done or self.tokens >= self.min_tokens
+
+    def open_gate(self) -> None:
+        """Note what speech waited for, once it may start; text that came meanwhile counts not."""
+        if not self.start_tokens and self.may_start:
+            self.start_tokens = min(self.tokens, self.min_tokens)
 
     def ready(self, position: int) -> bool:
         """Return whether the input of a position is known and may be used."""
