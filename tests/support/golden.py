@@ -19,6 +19,7 @@ from omni_operator.plan.capabilities import OPTIONAL_KINDS, Capabilities
 from omni_operator.plan.decision import decide
 from omni_operator.plan.world import Apply, Decision, Observed, World
 from omni_operator.render.view import Release
+from omni_operator.yaml_text import to_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/operator"
@@ -75,7 +76,7 @@ class Case:
             for one in self.manifests()
             if self.whole or one["kind"] in _GPU_KINDS
         ]
-        return yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=100)
+        return to_yaml(*documents)
 
 
 def pipeline(name: str, config: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +105,14 @@ FULL = {
             "nodeSelector": {"gpu": "h100"},
             "podTemplate": {"spec": {"priorityClassName": "speech"}},
         },
-        "preprocessing": {"scaling": {"replicas": 2}},
+        "preprocessing": {
+            "scaling": {
+                "replicas": 2,
+                "maxReplicas": 6,
+                "autoscaler": "ScaledObject",
+                "prometheusAddress": "http://prometheus.monitoring:9090",
+            },
+        },
     },
     "gateway": {
         "replicas": 2,
@@ -141,13 +149,6 @@ CASES = (
 def golden_texts() -> dict[Path, str]:
     """Return the content of every golden file."""
     return {GOLDEN / f"{case.name}.yaml": case.text() for case in CASES}
-
-
-class _Plain(yaml.SafeDumper):
-    """Writes repeated parts out."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 def _without_data(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
 from omni_operator.api.base import VALIDATIONS
@@ -18,6 +17,7 @@ from omni_operator.api.pipeline import OmniGroupSpec, OmniGroupStatus
 from omni_operator.api.spec import OmniPipelineSpec
 from omni_operator.api.status import OmniPipelineStatus
 from omni_operator.names import GROUP, KIND, PLURAL, SCALE_KIND, SCALE_PLURAL, VERSION
+from omni_operator.yaml_text import to_yaml
 
 Schema = dict[str, Any]
 
@@ -75,14 +75,7 @@ def group_crd() -> dict[str, Any]:
 def crd_yaml(crd: Mapping[str, Any]) -> str:
     """Return a CRD as the text of its file."""
     head = "# Generated from operator/omni_operator/api by scripts/generate.py; do not edit.\n"
-    return head + yaml.dump(crd, Dumper=_PlainDumper, sort_keys=False, width=100)
-
-
-class _PlainDumper(yaml.SafeDumper):
-    """Writes repeated parts out: a CRD with YAML anchors is hard to read and to patch."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401
-        return True
+    return head + to_yaml(crd)
 
 
 def _crd(

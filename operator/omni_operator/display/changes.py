@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
-import yaml
-
 from omni_operator.plan.world import Apply, Decision, Delete, ObjectId
 from omni_operator.render.manifest import Manifest
 from omni_operator.status import reasons
+from omni_operator.yaml_text import to_yaml
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
 _NOISE = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp")
@@ -90,4 +89,4 @@ def _yaml(manifest: Manifest | None) -> list[str]:
     shown: dict[str, Any] = {key: value for key, value in manifest.items() if key != "status"}
     metadata = shown.get("metadata") or {}
     shown["metadata"] = {key: value for key, value in metadata.items() if key not in _NOISE}
-    return yaml.safe_dump(shown, sort_keys=True, width=100).splitlines()
+    return to_yaml(shown, sort_keys=True).splitlines()
