@@ -54,10 +54,25 @@ def wav(samples: Samples, rate: int = SAMPLE_RATE) -> bytes:
     return buffer.getvalue()
 
 
+def mp3(samples: Samples, rate: int = SAMPLE_RATE) -> bytes:
+    """Encode a sound as mono mp3, which is not exact."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp3") as container:
+        stream: Any = container.add_stream("mp3", rate=rate, layout="mono")
+        values = np.round(samples * 32767).astype(np.int16)[None]
+        frame = av.AudioFrame.from_ndarray(values, format="s16", layout="mono")
+        frame.sample_rate = rate
+        for packet in (*stream.encode(frame), *stream.encode()):
+            container.mux(packet)
+    return buffer.getvalue()
+
+
 def mkv(frames: Pixels, fps: int = 2, track: Samples | None = None) -> bytes:
     """Encode a video without loss, with a 16 kHz sound track where one is given."""
     buffer = io.BytesIO()
-    with av.open(buffer, "w", format="matroska") as container:
+    # Without this the file carries random numbers, and equal videos differ.
+    options = {"fflags": "bitexact"}
+    with av.open(buffer, "w", format="matroska", container_options=options) as container:
         pictures: Any = container.add_stream("ffv1", rate=fps)
         pictures.width, pictures.height = frames.shape[2], frames.shape[1]
         pictures.pix_fmt = "bgr0"

@@ -34,6 +34,8 @@ Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 # Small enough that a video prompt costs a few dozen tokens instead of hundreds.
 VIDEO_PIXELS = {"shortest_edge": 4096, "longest_edge": 65536}
 MIN_DISTINCT = 15
+EXACT_FRAMES = 300
+"""Longer speech transformers decodes in chunks of so many frames, losing samples at each seam."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +103,24 @@ def _audio_part(samples: Samples) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}}
 
 
-def _user(*content: str) -> dict[str, Any]:
+def user(*content: str) -> dict[str, Any]:
+    """Return a turn of the user: `image`, `audio` and `video` stand for media, the rest is text."""
     kinds = ("image", "audio", "video")
     parts = [{"type": c} if c in kinds else {"type": "text", "text": c} for c in content]
     return {"role": "user", "content": parts}
 
 
 PROMPTS: Mapping[str, Prompt] = {
-    "text": Prompt((_user("Say a short sentence about the weather today."),)),
+    "text": Prompt((user("Say a short sentence about the weather today."),)),
     "image": Prompt(
-        (_user("image", "What do you see in this picture?"),), images=(media.picture(),)
+        (user("image", "What do you see in this picture?"),), images=(media.picture(),)
     ),
-    "audio": Prompt((_user("audio", "What do you hear in this clip?"),), audios=(media.sound(),)),
-    "video": Prompt((_user("video", "What happens in the video?"),), videos=(media.video(),)),
+    "audio": Prompt((user("audio", "What do you hear in this clip?"),), audios=(media.sound(),)),
+    "video": Prompt((user("video", "What happens in the video?"),), videos=(media.video(),)),
     "mixed": Prompt(
         (
             {"role": "system", "content": "You are a helpful assistant."},
-            _user("Describe ", "image", " and ", "audio", " and ", "video", " in one sentence."),
+            user("Describe ", "image", " and ", "audio", " and ", "video", " in one sentence."),
         ),
         images=(media.picture(64, 64, 31),),
         audios=(media.sound(0.7, 330),),
@@ -126,20 +129,76 @@ PROMPTS: Mapping[str, Prompt] = {
     "turns": Prompt(
         (
             {"role": "system", "content": "You are a helpful assistant."},
-            _user("image", "What do you see?"),
+            user("image", "What do you see?"),
             {"role": "assistant", "content": "The quick brown fox."},
-            _user("And what do you hear?", "audio"),
+            user("And what do you hear?", "audio"),
         ),
         images=(media.picture(128, 96, 5),),
         audios=(media.sound(1.5, 150),),
     ),
     "heard video": Prompt(
-        (_user("video", "What happens in the video?"),),
+        (user("video", "What happens in the video?"),),
         audios=(media.sound(2.0, 260),),
         videos=(media.video(),),
         use_audio_in_video=True,
     ),
 }
+
+
+def _told(how: str, *content: str) -> tuple[Mapping[str, Any], ...]:
+    return ({"role": "system", "content": how}, user(*content))
+
+
+OTHER_PROMPTS: Mapping[str, Prompt] = {
+    "text": Prompt(_told("Answer in one short sentence.", "Which way does the river run?")),
+    "image": Prompt(
+        _told("Speak slowly.", "Which colours are there?", "image"),
+        images=(media.picture(64, 96, 11),),
+    ),
+    "audio": Prompt(_told("Be brief.", "Who is it?", "audio"), audios=(media.sound(1.2, 410),)),
+    "video": Prompt(
+        _told("You know a lot.", "Where does it go?", "video"), videos=(media.video(6, 64, 96),)
+    ),
+    "mixed": Prompt(
+        _told(
+            "Answer in one short sentence.",
+            "audio",
+            "Compare it with ",
+            "video",
+            " and with ",
+            "image",
+            ".",
+        ),
+        images=(media.picture(96, 96, 77),),
+        audios=(media.sound(0.9, 520),),
+        videos=(media.video(4, 96, 96),),
+    ),
+    "turns": Prompt(
+        (
+            *_told("Answer in one short sentence.", "audio", "What was that?"),
+            {"role": "assistant", "content": "A bird in the garden."},
+            user("image", "And is this where it lives?"),
+            {"role": "assistant", "content": "No, it lives in a tree."},
+            user("Describe the two together."),
+        ),
+        images=(media.picture(96, 128, 23),),
+        audios=(media.sound(0.6, 700),),
+    ),
+    "heard video": Prompt(
+        _told("Answer in one short sentence.", "Does the sound belong to it?", "video"),
+        audios=(media.sound(3.0, 190),),
+        videos=(media.video(6, 64, 64),),
+        use_audio_in_video=True,
+    ),
+    "pictures": Prompt(
+        _told("Be brief.", "image", "image", "Are they the same?"),
+        images=(media.picture(64, 64, 90), media.picture(128, 64, 91)),
+    ),
+}
+"""Eight prompts of the same kinds that share next to nothing with the seven above.
+
+Their words were chosen so that the five checkpoints of the comparison answer all with variety.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +208,14 @@ class Settings:
     Attributes:
         max_tokens, max_frames: most text tokens and codec frames.
         repetition_penalty: of the talker.
+        text_penalty: of the thinker.
         zero_media_rows: give the talker zeros at media positions instead of hidden rows.
     """
 
     max_tokens: int = 24
     max_frames: int = 24
     repetition_penalty: float = 1.0
+    text_penalty: float = 1.0
     speaker: str = "Ethan"
     zero_media_rows: bool = False
 
@@ -179,6 +240,14 @@ class Answer:
         """Fail where text or speech repeats itself: equality of such an answer proves little."""
         tokens, frames = len(set(self.text_ids)), len({tuple(f) for f in self.codes.T.tolist()})
         assert min(tokens, frames) >= MIN_DISTINCT, f"{tokens} tokens, {frames} frames differ"
+
+
+def fingerprint(checkpoint: Path) -> str:
+    """Return what an answer depends on beside prompt and settings, as a few digits."""
+    digest = hashlib.sha256(transformers.__version__.encode())
+    for file in (Path(__file__), *sorted(checkpoint.iterdir())):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class Oracle:
@@ -254,10 +323,11 @@ class Oracle:
         def zeroed(start: int, end: int, mask: Any, hidden: Any, embedded: Any) -> Any:
             return user_rows(start, end, mask, torch.zeros_like(hidden), embedded)
 
-        def decode(codes: Any, **_: object) -> Any:
-            # transformers' own chunks lose 555 samples at each seam.
+        def decode(codes: Any, **chunks: Any) -> Any:
             heard.append(codes)
-            return model.code2wav(codes)
+            if codes.shape[-1] > EXACT_FRAMES:
+                return model.code2wav(codes)
+            return chunked(codes, **chunks)
 
         model.code2wav.chunked_decode = decode
         if settings.zero_media_rows:
@@ -272,6 +342,7 @@ class Oracle:
                     **inputs,
                     thinker_max_new_tokens=settings.max_tokens + 1,
                     thinker_do_sample=False,
+                    thinker_repetition_penalty=settings.text_penalty,
                     thinker_eos_token_id=model.config.im_end_token_id,
                     talker_do_sample=False,
                     talker_repetition_penalty=settings.repetition_penalty,

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from omni_cli.chat_answer import ChatAnswer, ChatProgress
 from omni_client import OmniClient
 from omni_wire.messages import Tree
 from tests.support.oracle import VIDEO_PIXELS, Prompt, Settings
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "examples" / "qwen3-omni-cpu.yaml"
 LISTENS = "the gateway listens on "
 START_SECONDS = 300
 ANSWER_SECONDS = 100
+MOST_GROUPS = 9
 
 
 class SpeechPipeline:
-    """A running pipeline, by the addresses of its gRPC and HTTP APIs."""
+    """A running pipeline, by the addresses of its gRPC and HTTP APIs.
 
-    def __init__(self, address: str, url: str) -> None:
+    Args:
+        log: what it prints.
+        metrics_port: of the gateway's metrics page; its groups have the ports after it.
+    """
+
+    def __init__(self, address: str, url: str, log: Path, metrics_port: int) -> None:
         self.address = address
         self.url = url
+        self.log = log
+        self._metrics_port = metrics_port
 
     def ask(
         self,
@@ -46,7 +61,7 @@ class SpeechPipeline:
             "video_max_pixels": VIDEO_PIXELS["longest_edge"],
             "use_audio_in_video": prompt.use_audio_in_video,
         }
-        return self.send(inputs, {**_greedy(settings or Settings()), **(params or {})}, modalities)
+        return self.send(inputs, {**greedy(settings or Settings()), **(params or {})}, modalities)
 
     def send(
         self, inputs: Mapping[str, Tree], params: Mapping[str, Tree], modalities: Sequence[str] = ()
@@ -60,27 +75,60 @@ class SpeechPipeline:
         ):
             return ChatProgress(None).read(events)
 
-    def ask_together(self, prompts: Sequence[Prompt]) -> list[ChatAnswer]:
+    def measured(self, name: str) -> dict[str, float]:
+        """Return a metric of the groups' stages by instance."""
+        found: dict[str, float] = {}
+        for port in itertools.count(self._metrics_port + 1):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+                    text = page.read().decode()
+            except URLError:
+                return found
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    if sample.name == name:
+                        found[sample.labels["stage"]] = sample.value
+        raise AssertionError("ports do not end")
+
+    def ask_together(
+        self,
+        prompts: Sequence[Prompt],
+        settings: Settings | None = None,
+        modalities: Sequence[str] = (),
+    ) -> list[ChatAnswer]:
         """Return the answers to prompts asked at once."""
         with ThreadPoolExecutor(len(prompts)) as pool:
-            return list(pool.map(self.ask, prompts))
+            return list(pool.map(lambda prompt: self.ask(prompt, settings, modalities), prompts))
 
 
 @contextmanager
-def speech_pipeline(checkpoint: Path, *settings: str) -> Iterator[SpeechPipeline]:
-    """Run the pipeline for as long as the context lasts.
+def speech_pipeline(
+    checkpoint: Path,
+    *settings: str,
+    config: Path = CONFIG,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[SpeechPipeline]:
+    """Run a pipeline for as long as the context lasts.
 
     Args:
         settings: further flags of `omni up`.
+        config: its configuration; the speech pipeline for a CPU where nothing is said.
+        environment: added to the variables of this process.
     """
     omni = Path(sys.executable).with_name("omni")
-    command = [str(omni), "up", "--config", str(CONFIG), "--model-path", str(checkpoint)]
+    command = [str(omni), "up", "--config", str(config), "--model-path", str(checkpoint)]
+    metrics_port = free_ports(1 + MOST_GROUPS)
     with tempfile.NamedTemporaryFile(suffix=".log") as log:
         process = subprocess.Popen(
-            [*command, "--port", "0", *settings], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            [*command, "--port", "0", "--metrics-port", str(metrics_port), *settings],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         try:
-            yield SpeechPipeline(*_addresses(process, Path(log.name)))
+            addresses = _addresses(process, Path(log.name))
+            yield SpeechPipeline(*addresses, Path(log.name), metrics_port)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=60)
@@ -98,10 +146,12 @@ def _addresses(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
     raise AssertionError("the pipeline did not start:\n" + "\n".join(lines))
 
 
-def _greedy(settings: Settings) -> dict[str, Tree]:
+def greedy(settings: Settings) -> dict[str, Tree]:
+    """Return the parameters of an answer as the judge gives it."""
     return {
         "max_tokens": settings.max_tokens,
         "temperature": 0.0,
+        "repetition_penalty": settings.text_penalty,
         "speaker": settings.speaker,
         "talker_temperature": 0.0,
         "talker_repetition_penalty": settings.repetition_penalty,

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from openai import OpenAI
+from PIL import Image
 
 from omni_cli.chat_answer import ChatAnswer
+from omni_client import OmniClient, StageOutput
+from omni_models.media.limits import Deadline, MediaLimits
+from omni_models.media.sounds import decode_sound
 from omni_wire.errors import ServiceError
-from tests.support.oracle import PROMPTS, Answer, Oracle, Settings
-from tests.support.speech_pipeline import SpeechPipeline, speech_pipeline
+from tests.support import media
+from tests.support.oracle import PROMPTS, Answer, Oracle, Prompt, Settings, user
+from tests.support.speech_pipeline import SpeechPipeline, greedy, speech_pipeline
 
 TOLERANCE = 1e-5
+STEPS = "omni_stage_step_duration_seconds_count"
+IN_FLIGHT = "omni_stage_in_flight_requests"
+FREE_TOKENS = "omni_engine_cache_free_tokens"
 READERS = {"thinker", "talker_ar", "decode", "code2wav"}
 
 # Starting the pipeline takes most of it.
@@ -97,9 +106,13 @@ def test_settings_change_the_answer_as_in_transformers(
 
 
 def test_a_text_request_touches_neither_talker_nor_code2wav(pipeline: SpeechPipeline) -> None:
-    answer = pipeline.ask(PROMPTS["audio"], modalities=["text"])
-    assert answer.timeline.keys() == {"preprocessing", "audio_encoder", "thinker", "decode"}
-    assert not len(answer.samples)
+    before = pipeline.measured(STEPS)
+    for prompt in PROMPTS.values():
+        answer = pipeline.ask(prompt, modalities=["text"])
+        assert len(answer.token_ids) == 24
+        assert not len(answer.samples)
+    worked = {stage for stage, steps in pipeline.measured(STEPS).items() if steps > before[stage]}
+    assert worked == {"preprocessing", "image_encoder", "audio_encoder", "thinker", "decode"}
 
 
 def test_speech_is_made_unless_only_text_is_wanted(pipeline: SpeechPipeline) -> None:
@@ -109,9 +122,50 @@ def test_speech_is_made_unless_only_text_is_wanted(pipeline: SpeechPipeline) -> 
         assert len(answer.samples)
 
 
-def test_the_first_sound_waits_for_one_frame(pipeline: SpeechPipeline) -> None:
-    for answer in pipeline.ask_together([PROMPTS["text"]] * 4):
-        assert answer.steps_to_first_audio["talker_frames"] == 1
+@pytest.mark.parametrize("count", [1, 16])
+def test_the_first_sound_waits_for_one_token_and_one_frame(
+    pipeline: SpeechPipeline, count: int
+) -> None:
+    names = [list(PROMPTS)[number % len(PROMPTS)] for number in range(count)]
+    for answer in pipeline.ask_together([PROMPTS[name] for name in names]):
+        assert answer.steps_to_first_audio == {"talker_frames": 1, "thinker_tokens": 1}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("frames", [300, 420])
+def test_long_speech_is_transformers(pipeline: SpeechPipeline, oracle: Oracle, frames: int) -> None:
+    settings = Settings(max_frames=frames)
+    expected = oracle.answer(PROMPTS["text"], settings)
+    assert expected.codes.shape[1] == frames
+    assert_same(pipeline.ask(PROMPTS["text"], settings), expected)
+
+
+@pytest.mark.parametrize("until", ["text", "audio"])
+def test_who_leaves_frees_all_stages_at_once(
+    pipeline: SpeechPipeline, oracle: Oracle, until: str
+) -> None:
+    free = pipeline.measured(FREE_TOKENS)
+    assert free.keys() == {"thinker", "talker_ar"}
+    endless = greedy(Settings(max_tokens=1500, max_frames=1500)) | {"ignore_eos": True}
+    request: dict[str, Any] = {"messages": PROMPTS["image"].openai_messages()}
+    with (
+        OmniClient(pipeline.address, timeout_seconds=100) as client,
+        client.generate(request, params=endless, stage_events=True) as events,
+    ):
+        next(e for e in events if isinstance(e, StageOutput) and e.modality == until)
+        assert pipeline.measured(IN_FLIGHT)["thinker"] == 1
+        neighbour = pipeline.ask(PROMPTS["turns"])
+    while any(pipeline.measured(IN_FLIGHT).values()):
+        pass
+    while pipeline.measured(FREE_TOKENS) != free:
+        pass
+    assert_same(neighbour, oracle.answer(PROMPTS["turns"]))
+    # Nobody goes on with what nobody hears: a whole other answer later all have done its steps.
+    steps = pipeline.measured(STEPS)
+    assert_same(pipeline.ask(PROMPTS["text"]), oracle.answer(PROMPTS["text"]))
+    more = {stage: count - steps[stage] for stage, count in pipeline.measured(STEPS).items()}
+    assert more["talker_ar"] <= 24 + 1
+    assert more["code2wav"] <= 24 + 1
 
 
 def test_a_seed_gives_the_same_answer_again(pipeline: SpeechPipeline) -> None:
@@ -129,19 +183,77 @@ def test_a_stop_string_ends_text_and_speech(pipeline: SpeechPipeline) -> None:
     assert answer.finish_reason == "stop"
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"", "INVALID_MEDIA"), ("http://127.0.0.1/x", "MEDIA_REFUSED"), ("/etc/x", "MEDIA_REFUSED")],
-)
+@pytest.mark.parametrize("samples", [np.zeros(16_000, np.float32), media.sound(1.0)[::-1].copy()])
+def test_a_sound_is_heard_whatever_is_in_it(
+    pipeline: SpeechPipeline, oracle: Oracle, samples: media.Samples
+) -> None:
+    prompt = Prompt((user("audio", "What do you hear?"),), audios=(samples,))
+    assert_same(pipeline.ask(prompt), oracle.answer(prompt))
+
+
+def test_an_mp3_that_breaks_off_is_heard_up_to_there(
+    pipeline: SpeechPipeline, oracle: Oracle
+) -> None:
+    whole = media.mp3(media.sound(2.0))
+    half = whole[: len(whole) // 2]
+    heard = decode_sound(half, media.SAMPLE_RATE, "part", MediaLimits(), Deadline(60))
+    prompt = Prompt((user("audio", "What do you hear?"),), audios=(heard,))
+    inputs: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "What do you hear?"}],
+        "audios": [half],
+    }
+    assert_same(pipeline.send(inputs, greedy(Settings())), oracle.answer(prompt))
+
+
+def test_an_answer_without_a_spoken_token_is_empty(pipeline: SpeechPipeline) -> None:
+    first = pipeline.ask(PROMPTS["image"]).token_ids[0]
+    answer = pipeline.ask(PROMPTS["image"], params={"stop_token_ids": [first]})
+    assert (answer.text, answer.finish_reason) == ("", "stop")
+    assert not len(answer.samples)
+    assert answer.codec_codes == []
+    assert answer.timeline.keys() >= READERS
+
+
+def hundred_megapixels() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("1", (10_000, 10_000)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+BAD_MEDIA: Mapping[str, tuple[str, Callable[[], bytes | str], str]] = {
+    "0-byte picture": ("images", lambda: b"", "INVALID_MEDIA"),
+    "picture of 100 megapixels": ("images", hundred_megapixels, "MEDIA_TOO_LARGE"),
+    "0-byte sound": ("audios", lambda: b"", "INVALID_MEDIA"),
+    "sound without samples": ("audios", lambda: media.wav(media.sound())[:44], "INVALID_MEDIA"),
+    "less than a frame of mp3": ("audios", lambda: media.mp3(media.sound())[:60], "INVALID_MEDIA"),
+    "private address": ("images", lambda: "http://127.0.0.1/x", "MEDIA_REFUSED"),
+    "file of the host": ("images", lambda: "/etc/x", "MEDIA_REFUSED"),
+}
+
+
+@pytest.mark.parametrize(("field", "content", "reason"), BAD_MEDIA.values(), ids=BAD_MEDIA)
 def test_media_that_cannot_be_used_fail_their_request_by_type(
-    pipeline: SpeechPipeline, content: bytes | str, reason: str
+    pipeline: SpeechPipeline, field: str, content: Callable[[], bytes | str], reason: str
 ) -> None:
     inputs: dict[str, Any] = {
         "messages": [{"role": "user", "content": "What?"}],
-        "images": [content],
+        field: [content()],
     }
     with pytest.raises(ServiceError) as failure:
         pipeline.send(inputs, {})
     assert failure.value.info.reason == reason
-    assert failure.value.details["field"] == "images[0]"
+    assert failure.value.details["field"] == f"{field}[0]"
+
+
+def test_ten_minutes_of_sound_are_refused_where_the_context_is_shorter(
+    pipeline: SpeechPipeline,
+) -> None:
+    sound = media.wav(np.zeros(600 * 8000, np.float32), rate=8000)
+    inputs: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "What?"}],
+        "audios": [sound],
+    }
+    with pytest.raises(ServiceError, match="tokens") as failure:
+        pipeline.send(inputs, {})
+    assert failure.value.info.reason == "MEDIA_TOO_LARGE"
     assert len(pipeline.ask(PROMPTS["text"]).token_ids) == 24
