@@ -34,4 +34,9 @@ def gateway_probes(
         await drain()
         return OK, "drained"
 
-    return {"/startupz": alive, "/livez": alive, "/readyz": ready, "/drain": drained}
+    return {
+        "GET /startupz": alive,
+        "GET /livez": alive,
+        "GET /readyz": ready,
+        "GET /drain": drained,
+    }
