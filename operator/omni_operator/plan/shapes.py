@@ -17,11 +17,11 @@ from omni_operator.api.spec import DEFAULT_GROUP, OmniPipelineSpec
 from omni_operator.names import dns_name
 from omni_operator.plan.capabilities import Capabilities
 from omni_operator.plan.sharing import PodMode, Refusal, Sharing, choose_sharing
-from omni_operator.plan.units import CardSet, Unit, card_sets, units_of
+from omni_operator.plan.units import CardSet, Unit, card_sets, sharing_copies, units_of
 from omni_operator.resolution import ResolvedPipeline
 
 IN_CONTAINER_NAME = "groups"
-"""Container that holds all groups of a card."""
+"""Container that holds all groups of a card, or copies on the CPU that share weights."""
 RESERVED_NAMES = ("gateway", "gateway-control", "routes", "config", "tls", "pods")
 """Names of owned objects that a group's Service would take."""
 
@@ -117,7 +117,7 @@ def plan_pods(resolved: ResolvedPipeline, cluster: Capabilities) -> PodPlan:
     if refusals:
         return PodPlan((), {}, refusals)
     sharing = {name: one for name, one in choices.items() if isinstance(one, Sharing)}
-    drafts = [_Draft(unit.name, PodMode.CPU, (unit,), None) for unit in units if not unit.gpu_ids]
+    drafts = list(_cpu_drafts(units, sharing_copies(runtime, units)))
     for one in cards:
         drafts += _card_drafts(one, sharing[one.name].mode)
     order = {unit.name: index for index, unit in enumerate(units)}
@@ -134,6 +134,16 @@ class _Draft:
     mode: PodMode
     units: tuple[Unit, ...]
     cards: CardSet | None
+
+
+def _cpu_drafts(units: tuple[Unit, ...], sharing: tuple[tuple[Unit, ...], ...]) -> Iterator[_Draft]:
+    """Yield a pod per unit without a card; copies that share weights are in one."""
+    together = {unit.name for copies in sharing for unit in copies}
+    for copies in sharing:
+        yield _Draft(copies[0].process, PodMode.CPU, copies, None)
+    for unit in units:
+        if not unit.gpu_ids and unit.name not in together:
+            yield _Draft(unit.name, PodMode.CPU, (unit,), None)
 
 
 def _card_drafts(cards: CardSet, mode: PodMode) -> Iterator[_Draft]:
@@ -164,7 +174,8 @@ def _shape(draft: _Draft, spec: OmniPipelineSpec) -> PodShape:
 
 
 def _containers(draft: _Draft) -> tuple[Container, ...]:
-    if draft.mode is PodMode.IN_CONTAINER:
+    shares_weights = draft.mode is PodMode.CPU and len(draft.units) > 1
+    if draft.mode is PodMode.IN_CONTAINER or shares_weights:
         return (Container(IN_CONTAINER_NAME, draft.units),)
     return tuple(Container(dns_name(unit.name), (unit,)) for unit in draft.units)
 

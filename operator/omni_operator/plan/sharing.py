@@ -77,6 +77,10 @@ def device_class(wanted: GpuSharing) -> str:
 def _automatic(cards: CardSet, wanted: GpuSharing, cluster: Capabilities) -> Sharing:
     if not cards.shared:
         return Sharing(PodMode.EXCLUSIVE, f"{cards.name} has one group")
+    if cards.shares_weights:
+        return Sharing(
+            PodMode.IN_CONTAINER, f"copies on {cards.name} share weights, so they share a container"
+        )
     name = device_class(wanted)
     offered = name in (cluster.device_classes or ())
     if not offered:
@@ -86,10 +90,6 @@ def _automatic(cards: CardSet, wanted: GpuSharing, cluster: Capabilities) -> Sha
         )
     if cards.mps:
         return Sharing(PodMode.SIDECAR, f"groups share {cards.name} through MPS on one claim")
-    if cards.shares_weights:
-        return Sharing(
-            PodMode.IN_CONTAINER, f"copies on {cards.name} share weights, so they share a pod"
-        )
     return Sharing(PodMode.SHARED_CLAIM, f"groups share {cards.name} by one claim")
 
 
@@ -150,8 +150,8 @@ def _shared_claim_refusals(cards: CardSet) -> Iterator[Refusal]:
     if cards.shares_weights:
         yield Refusal(
             "WeightsAcrossPods",
-            f"copies on {cards.name} share weights, which needs one pod; use mode Sidecar or "
-            "InContainer, or spec.config.weight_share: off",
+            f"copies on {cards.name} share weights, which needs one pod; use mode InContainer, or "
+            "spec.config.weight_share: off",
         )
 
 
@@ -167,6 +167,13 @@ def _sidecar_refusals(cards: CardSet, cluster: Capabilities) -> Iterator[Refusal
             "MPSOff",
             f"Sidecar is a pod with an MPS daemon, and the plan gives {cards.name} none; set "
             "spec.config.mps: on, or use mode SharedClaim or InContainer",
+        )
+    if cards.shares_weights:
+        yield Refusal(
+            "WeightsAcrossContainers",
+            f"copies on {cards.name} share weights, so they meet in one directory and start and "
+            "end as a set, which only one container sees to; use mode InContainer, or "
+            "spec.config.weight_share: off",
         )
 
 

@@ -86,6 +86,18 @@ def card_sets(runtime: PipelineRuntime, units: tuple[Unit, ...]) -> tuple[CardSe
     )
 
 
+def sharing_copies(
+    runtime: PipelineRuntime, units: tuple[Unit, ...]
+) -> tuple[tuple[Unit, ...], ...]:
+    """Return the copies on the CPU that hold their weights once, set by set."""
+    by_group = {group: unit for unit in units for group in unit.groups}
+    return tuple(
+        tuple(by_group[name] for name in (share.leader, *share.followers))
+        for share in runtime.weight_share.groups
+        if share.gpu_id is None
+    )
+
+
 def _unit_name(group: ProcessGroup) -> str:
     copies = group.replica_count > 1
     return f"{group.process}@r{group.replica_index}" if copies else group.process

@@ -38,12 +38,19 @@ def chosen_groups(runtime: PipelineRuntime, names: Iterable[str]) -> list[Proces
     """Return the groups of a container.
 
     Raises:
-        NotInPlan: the plan has no such group.
+        NotInPlan: the plan has no such group, or it takes its weights from one that is elsewhere.
     """
     by_name = {group.name: group for group in runtime.process_plan.all_groups}
     missing = [name for name in names if name not in by_name]
     if missing:
         raise NotInPlan(f"no process group {', '.join(missing)}; there are {', '.join(by_name)}")
+    for share in runtime.weight_share.groups:
+        sharing = {share.leader, *share.followers}
+        if sharing & set(names) and not sharing <= set(names):
+            raise NotInPlan(
+                f"{', '.join(sorted(sharing))} share weights, so one container runs all of them; "
+                f"this one is told to run {', '.join(names)}"
+            )
     return [by_name[name] for name in names]
 
 

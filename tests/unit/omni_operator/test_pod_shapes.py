@@ -77,6 +77,53 @@ def test_copies_of_the_plan_are_shapes_of_their_own() -> None:
     assert {"talker-ar-r0", "talker-ar-r1"} <= modes(plan).keys()
 
 
+def sharing_weights(**spec: Any) -> dict[str, Any]:
+    """Return the speech pipeline with two talkers on one GPU that hold their weights once."""
+    manifest = stage(
+        speech(**spec), "talker_ar", gpu_memory_fraction=0.4, engine={"max_total_tokens": 1000}
+    )
+    copies = {"talker_ar": {"num_replicas": 2, "replica_devices": [1, 1]}}
+    return with_config(manifest, weight_share="on", processes=copies)
+
+
+@pytest.mark.parametrize("mps", ["off", "on"])
+@pytest.mark.parametrize("cluster", [DRA, NO_DRA], ids=["claims", "no claims"])
+def test_copies_that_share_weights_are_in_one_container(mps: str, cluster: Capabilities) -> None:
+    plan = pods(with_config(sharing_weights(), mps=mps), cluster)
+    shape = plan.shape("gpu1")
+    assert shape is not None
+    assert shape.mode == "InContainer"
+    assert [one.groups for one in shape.containers] == [("talker_ar@r0", "talker_ar@r1")]
+    assert plan.sharing["gpu1"].reason == "copies on gpu1 share weights, so they share a container"
+
+
+@pytest.mark.parametrize(
+    ("mode", "mps", "reason"),
+    [
+        ("SharedClaim", "off", "WeightsAcrossPods"),
+        ("Sidecar", "on", "WeightsAcrossContainers"),
+        ("Exclusive", "off", "NothingToShare"),
+    ],
+)
+def test_a_mode_that_parts_copies_that_share_weights_is_refused(
+    mode: str, mps: str, reason: str
+) -> None:
+    manifest = with_config(sharing_weights(gpuSharing={"mode": mode}), mps=mps)
+    assert reason in [refusal.reason for refusal in pods(manifest).refusals]
+
+
+def test_copies_on_the_cpu_that_share_weights_are_one_pod() -> None:
+    engine = {"max_total_tokens": 1000}
+    manifest = stage(speech(), "talker_ar", gpu=None, gpu_memory_fraction=None, engine=engine)
+    copies = {"talker_ar": {"num_replicas": 2}, "decode": {"num_replicas": 2}}
+    plan = pods(with_config(manifest, weight_share="on", processes=copies))
+    shape = plan.shape("talker-ar")
+    assert shape is not None
+    assert shape.mode == "CPU"
+    assert [one.groups for one in shape.containers] == [("talker_ar@r0", "talker_ar@r1")]
+    assert {"decode-r0", "decode-r1"} <= modes(plan).keys()
+
+
 @pytest.mark.parametrize(
     ("mode", "config", "cluster", "reason"),
     [

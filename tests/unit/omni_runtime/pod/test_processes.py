@@ -19,7 +19,7 @@ from omni_runtime.pod.processes import (
     container_mps,
     pod_processes,
 )
-from tests.support.pipelines import chain, engine, stage
+from tests.support.pipelines import chain, engine, replicas, stage
 
 CARD, OTHER = Device("GPU-first"), Device("GPU-second")
 SHARED = chain(
@@ -119,3 +119,28 @@ def test_a_group_that_is_not_planned_and_a_missing_card_are_refused() -> None:
         processes(SHARED, told("--group", "speaker"), CARD)
     with pytest.raises(NotInPlan, match=r"use GPUs \[0, 1\] of the plan, and it sees 1"):
         processes(SHARED, told("--group", "thinker", "--group", "talker"), CARD)
+
+
+SHARING = chain(
+    stage("front"),
+    engine("talker", gpu=1, gpu_memory_fraction=0.4, engine={"max_total_tokens": 1000}),
+    processes=replicas(talker=[1, 1]),
+    weight_share="on",
+)
+
+
+def test_copies_that_share_weights_are_told_where_they_meet() -> None:
+    options = told("--group", "talker@r0", "--group", "talker@r1")
+    runtime, _ = planned(SHARING, options, CARD)
+    found = processes(SHARING, options, CARD)
+    store = f"{runtime.endpoints.run_directory}/weights/talker/gpu1"
+    shares = [found[name].command.environment["OMNI_WEIGHT_SHARE"] for name in found]
+    assert shares == [f"leader:{store}", f"follower:{store}"]
+    assert found["talker@r0"].role.takes_down == ("talker@r1",)
+    assert found["talker@r1"].role.starts_after == "talker@r0"
+
+
+def test_a_follower_without_its_leader_is_refused() -> None:
+    options = told("--group", "talker@r1")
+    with pytest.raises(NotInPlan, match="share weights, so one container runs all of them"):
+        planned(SHARING, options, CARD)
