@@ -12,7 +12,6 @@ import fcntl
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,12 +23,12 @@ from huggingface_hub.utils import disable_progress_bars
 from huggingface_hub.utils import logging as hub_logging
 
 from omni_config.errors import OmniError
+from omni_runtime.download_progress import telling_progress
 from omni_runtime.downloaded_files import Marker, RemoteFile, check, is_complete
 from omni_runtime.logging import EventLogger, configure_logging
 
 logger = EventLogger(__name__)
 
-PROGRESS_SECONDS = 5.0
 LOCK_FILE = ".omnipipe-download.lock"
 
 
@@ -46,20 +45,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     hub_logging.set_verbosity_error()
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        download(given.repo, given.revision, given.directory, os.environ.get("HF_TOKEN"))
+        token, port = os.environ.get("HF_TOKEN"), given.progress_port
+        download(given.repo, given.revision, given.directory, token, port)
     except OmniError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def download(repo: str, revision: str, directory: Path, token: str | None = None) -> None:
+def download(
+    repo: str, revision: str, directory: Path, token: str | None = None, port: int | None = None
+) -> None:
     """Fetch one revision of a repository of the hub into a directory, unless it is there.
 
     A branch is resolved once: the directory keeps the commit it was filled with.
 
     Args:
         token: of the hub; null asks as nobody, whatever this machine has stored.
+        port: where to answer how far it is; null for nowhere.
 
     Raises:
         DownloadFailed: the hub refuses or cannot be reached, or a file is not what the hub says.
@@ -71,7 +74,11 @@ def download(repo: str, revision: str, directory: Path, token: str | None = None
             return
         try:
             commit, files = _listing(repo, revision, token)
-            _fetch(repo, commit, files, directory, token)
+            total = sum(file.size for file in files)
+            logger.info("downloading", repo=repo, commit=commit, files=len(files), bytes=total)
+            with telling_progress(directory, total, port):
+                snapshot_download(repo, revision=commit, local_dir=directory, token=token or False)
+            _compare(repo, commit, files, directory)
         except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
             raise DownloadFailed(f"{repo}@{revision}: {_reason(error)}") from None
         Marker(repo, revision, commit, {file.path: file.size for file in files}).write(directory)
@@ -95,14 +102,8 @@ def _listing(repo: str, revision: str, token: str | None) -> tuple[str, tuple[Re
     return info.sha, files
 
 
-def _fetch(
-    repo: str, commit: str, files: tuple[RemoteFile, ...], directory: Path, token: str | None
-) -> None:
-    total = sum(file.size for file in files)
-    logger.info("downloading", repo=repo, commit=commit, files=len(files), bytes=total)
-    with _progress(directory, total):
-        snapshot_download(repo, revision=commit, local_dir=directory, token=token or False)
-    logger.info("comparing checksums", bytes=total)
+def _compare(repo: str, commit: str, files: tuple[RemoteFile, ...], directory: Path) -> None:
+    logger.info("comparing checksums", files=len(files))
     problems = [problem for file in files if (problem := check(directory, file)) is not None]
     if problems:
         # They are removed: the next attempt fetches these files, and only these.
@@ -119,38 +120,6 @@ def _alone_in(directory: Path) -> Iterator[None]:
             logger.info("another pod downloads, waiting", directory=directory)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def _progress(directory: Path, total: int) -> Iterator[None]:
-    """Log every few seconds how much is on disk."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(PROGRESS_SECONDS):
-            have = _bytes_in(directory)
-            logger.info("downloaded", bytes=have, of=total, percent=100 * have // max(total, 1))
-
-    watcher = threading.Thread(target=watch, name="download progress")
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-
-
-def _bytes_in(directory: Path) -> int:
-    return sum(
-        _size(Path(parent) / name) for parent, _, names in os.walk(directory) for name in names
-    )
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # an unfinished file gets its final name at any moment
-        return 0
 
 
 def _reason(error: Exception) -> str:
@@ -172,6 +141,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repo", required=True, metavar="OWNER/NAME")
     parser.add_argument("--revision", default="main", help="branch, tag or commit")
     parser.add_argument("--directory", type=Path, required=True, help="where the files go")
+    parser.add_argument(
+        "--progress-port", type=int, metavar="PORT", help="where GET /progress is answered"
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="json")
     return parser
 

@@ -77,6 +77,12 @@ class LocalRun:
         """Where each process is."""
         return self._supervisor.phases
 
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """Process id of each process that runs."""
+        found = ((name, slot.child) for name, slot in self._processes.items())
+        return {name: child.pid for name, child in found if child is not None}
+
     def request_stop(self) -> None:
         """Ask for a stop, as a signal does: again to hurry."""
         self._stop_asked = True

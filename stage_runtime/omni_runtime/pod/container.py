@@ -22,6 +22,7 @@ from omni_runtime.launcher.local_run import LocalRun
 from omni_runtime.launcher.roles import Patience
 from omni_runtime.launcher.run_directory import run_directory
 from omni_runtime.launcher.shared_cards import leased_cards
+from omni_runtime.pod.attachment import pipe_directories
 from omni_runtime.pod.display import LoggedDisplay
 from omni_runtime.pod.health import ContainerHealth
 from omni_runtime.pod.options import PodOptions
@@ -57,7 +58,7 @@ async def run_container(options: PodOptions) -> int:
         async with _cards(options, runtime, environ) as cards:
             patience = Patience(drain=options.drain_seconds)
             run = LocalRun(processes, LoggedDisplay(sys.stdout), patience, cards)
-            health = ContainerHealth(run)
+            health = ContainerHealth(run, pipe_directories(processes))
             async with serving_probes(options.health_port, health.probes):
                 code = await run.run()
                 health.end()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 from omni_runtime.launcher.local_run import LocalRun
 from omni_runtime.launcher.supervision_events import Phase
+from omni_runtime.mps.errors import MpsError
 from omni_runtime.pausing import PAUSE, RESUME
+from omni_runtime.pod.attachment import attached
 from omni_runtime.pod.probes import Answer, Probe
 
 _OK, _UNAVAILABLE = 200, 503
@@ -15,10 +18,15 @@ _OK, _UNAVAILABLE = 200, 503
 
 class ContainerHealth:
     """The probes of one container. A group that is stuck is killed by its supervisor, so the
-    container lives for as long as that answers."""
+    container lives for as long as that answers.
 
-    def __init__(self, run: LocalRun) -> None:
+    Args:
+        pipes: MPS pipe directory of each process that has one.
+    """
+
+    def __init__(self, run: LocalRun, pipes: Mapping[str, Path]) -> None:
         self._run = run
+        self._pipes = pipes
         self._started = False
         self._ended = asyncio.Event()
 
@@ -30,6 +38,7 @@ class ContainerHealth:
             "GET /livez": self.liveness,
             "GET /readyz": self.readiness,
             "GET /drain": self.drain,
+            "GET /mps": self.attachment,
             "POST /drain": self.pause,
             "POST /resume": self.resume,
         }
@@ -47,6 +56,13 @@ class ContainerHealth:
         """Whether every group is ready now."""
         waiting = self._waiting()
         return (_UNAVAILABLE, waiting) if waiting else (_OK, "ready")
+
+    async def attachment(self) -> Answer:
+        """How many processes are attached to their MPS daemon."""
+        try:
+            return _OK, str(len(await attached(self._pipes, self._run.pids)))
+        except MpsError as error:
+            return _UNAVAILABLE, str(error)
 
     async def drain(self) -> Answer:
         """Let the groups finish their requests and end; answer when they have."""

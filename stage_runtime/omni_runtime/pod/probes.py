@@ -3,6 +3,7 @@
     /startupz   every group was ready once
     /livez      no group is stuck in a step
     /readyz     every group is ready
+    /mps        how many processes are attached to their MPS daemon
     /drain      asks the groups to finish their requests and to end, and answers when they have
 
 Whoever may call it off again posts instead, and is answered at once:

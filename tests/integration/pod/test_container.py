@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,8 +19,10 @@ import pytest
 from examples.echo.topology import EchoPipelineConfig
 from omni_config.resolution.inspection import config_yaml
 from omni_config.settings import EndpointConfig
+from omni_runtime.mps.control import PIPE_VARIABLE, MpsControl
 from omni_runtime.pod.container import run_container
 from omni_runtime.pod.options import parse_options
+from tests.support.mps import fake_host
 
 STAND_IN = (sys.executable, "-m", "tests.support.stand_in_process")
 
@@ -138,6 +141,32 @@ async def test_a_drain_that_may_be_called_off_ends_nothing(
 async def test_a_failed_start_ends_the_container(tmp_path: Path) -> None:
     async with container(tmp_path, front="fails", back="") as running:
         assert await running.task == 1
+
+
+async def test_it_tells_how_many_processes_are_attached_to_the_daemon_of_the_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon is another container of the pod, whose pipe directory both mount."""
+    monkeypatch.setenv("FAKE_MPS_CALLS", str(tmp_path / "calls"))
+    with tempfile.TemporaryDirectory(prefix="mps-") as short, fake_host(Path(short)) as card:
+        monkeypatch.setenv("PATH", f"{Path(card.program).parent}:{os.environ['PATH']}")
+        monkeypatch.setenv(PIPE_VARIABLE, str(card.pipe))
+        daemon = MpsControl(card.pipe, card.path / "log")
+        card.pipe.mkdir(parents=True)
+        await daemon.start(card.name)
+        try:
+            async with container(tmp_path, front="attaches", back="") as running:
+                await running.becomes("/readyz", 200)
+                answer = await running.get("/mps")
+                assert (answer.status_code, answer.text) == (200, "1\n")
+        finally:
+            await daemon.quit()
+
+
+async def test_a_container_that_shares_no_gpu_has_nothing_attached(tmp_path: Path) -> None:
+    async with container(tmp_path, front="") as running:
+        await running.becomes("/readyz", 200)
+        assert (await running.get("/mps")).text == "0\n"
 
 
 @pytest.mark.parametrize(
