@@ -25,7 +25,6 @@ class Qwen3TTSPipelineConfig(PipelineConfig):
     architectures: ClassVar[Names] = ("Qwen3TTSForConditionalGeneration",)
     model_types: ClassVar[Names] = ("qwen3_tts",)
     plan_only: ClassVar[str | None] = STAGES_NOT_BUILT
-    weight_share_architectures: ClassVar[Names] = ("Qwen3TTSForConditionalGeneration",)
     admission_defaults: ClassVar[dict[str, int]] = {
         "max_running_requests": DEFAULT_RUNNING_REQUESTS,
         "max_queued_requests": DEFAULT_QUEUED_REQUESTS,

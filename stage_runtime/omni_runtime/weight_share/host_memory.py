@@ -7,6 +7,7 @@ name: it is gone with the last process that maps it, and no limit of /dev/shm ap
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -23,6 +24,9 @@ HOST = "host"
 _ALIGNMENT = 64
 _SEAL_FUTURE_WRITE = 0x10
 """F_SEAL_FUTURE_WRITE of Linux 5.1, which Python names from 3.14 on."""
+
+_MADV_POPULATE_READ = 22
+"""Of Linux 5.14; an older one enters pages as they are touched."""
 
 Read = Callable[[int], torch.UntypedStorage]
 Moved = Callable[[int, torch.UntypedStorage], None]
@@ -47,17 +51,22 @@ class HostMemory:
         self._places: list[dict[str, Any]] = []
         end = 0
         for number, size in sizes.items():
-            place = {"memory": HOST, "storage": number, "offset": end, "bytes": size}
-            self._places.append(place)
+            self._places.append({"memory": HOST, "storage": number, "offset": end, "bytes": size})
             end += -(-size // _ALIGNMENT) * _ALIGNMENT
         writable = os.memfd_create("weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(writable, end)
             # What is opened read-only can never be mapped writable, whatever is sealed when.
             self._descriptor = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
-            self._copy(read, writable, moved)
+            mapped = _mapped(self._descriptor, end)
+            storages = _storages(mapped, self._places)
+            for written in self._places:
+                number = written["storage"]
+                _write(writable, read(number), written["offset"])
+                moved(number, storages[number])
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
             fcntl.fcntl(writable, fcntl.F_ADD_SEALS, seals)
+            _populate(mapped)
         finally:
             os.close(writable)
 
@@ -74,32 +83,46 @@ class HostMemory:
         """Close the file; what maps it stays."""
         os.close(self._descriptor)
 
-    def _copy(self, read: Read, writable: int, moved: Moved) -> None:
-        mapped = open_host(self._places, self._descriptor)
-        for place in self._places:
-            number = place["storage"]
-            _write(writable, read(number), place["offset"])
-            moved(number, mapped[number])
-
 
 def open_host(
     places: Sequence[Mapping[str, Any]], descriptor: int
 ) -> dict[int, torch.UntypedStorage]:
     """Map a file and return its storages by number; they keep it mapped."""
-    empty = {place["storage"]: torch.UntypedStorage(0) for place in places if not place["bytes"]}
-    filled = [place for place in places if place["bytes"]]
-    if not filled:
-        return empty
-    whole = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    mapped = _mapped(descriptor, os.fstat(descriptor).st_size)
+    _populate(mapped)
+    return _storages(mapped, places)
+
+
+def _mapped(descriptor: int, size: int) -> mmap.mmap | None:
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size else None
+
+
+def _populate(mapped: mmap.mmap | None) -> None:
+    """Enter all pages into this process's tables, instead of one by one under its first requests.
+
+    Not before they are written: that would make every one of them at once, empty.
+    """
+    if mapped is not None:
+        with contextlib.suppress(OSError):
+            mapped.madvise(_MADV_POPULATE_READ)
+
+
+def _storages(
+    mapped: mmap.mmap | None, places: Sequence[Mapping[str, Any]]
+) -> dict[int, torch.UntypedStorage]:
     with warnings.catch_warnings():
         # That it cannot be written to is what is wanted.
         warnings.filterwarnings("ignore", "The given buffer is not writable")
-        return empty | {
-            place["storage"]: torch.frombuffer(
-                whole, dtype=torch.uint8, count=place["bytes"], offset=place["offset"]
-            ).untyped_storage()
-            for place in filled
-        }
+        return {place["storage"]: _storage(mapped, place) for place in places}
+
+
+def _storage(mapped: mmap.mmap | None, place: Mapping[str, Any]) -> torch.UntypedStorage:
+    if mapped is None or not place["bytes"]:
+        return torch.UntypedStorage(0)
+    whole = torch.frombuffer(
+        mapped, dtype=torch.uint8, count=place["bytes"], offset=place["offset"]
+    )
+    return whole.untyped_storage()
 
 
 def _write(descriptor: int, storage: torch.UntypedStorage, offset: int) -> None:
