@@ -8,13 +8,16 @@ the edge fills, from what is unreleased then, and dropped when it has emptied.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from omni_wire.errors import WireFormatError
 from omni_wire.identity import RequestKey
 
 Content = TypeVar("Content")
+
+# What a message costs beside its bytes: the objects that hold it at either end.
+MESSAGE_BYTES = 256
 
 # A request may hold one part in this many of the credit that is left.
 _SHARE_OF_FREE = 4
@@ -27,6 +30,12 @@ class Credits:
     edge: int
     request: int
     bulk: int
+    # Unreleased bytes below which no single request can be over its share: with `t` of them it
+    # holds `t` at most, and may hold a quarter of `edge - t`.
+    relaxed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relaxed", min(self.request, self.edge // (_SHARE_OF_FREE + 1)))
 
     def smaller(self, other: Credits) -> Credits:
         """The smaller of each pair."""
@@ -36,17 +45,14 @@ class Credits:
             bulk=min(self.bulk, other.bulk),
         )
 
-    @property
-    def relaxed(self) -> int:
-        """Unreleased bytes below which no single request can be over its share.
 
-        With `t` of them, a request holds `t` at most and may hold a quarter of `edge - t`.
-        """
-        return min(self.request, self.edge // (_SHARE_OF_FREE + 1))
+def message_cost(header_bytes: int, payload_bytes: int) -> int:
+    """Bytes that both sides charge for a message; `header_bytes` without the sequence number."""
+    return header_bytes + payload_bytes + MESSAGE_BYTES
 
 
-# Not frozen, though nothing changes one: freezing doubles what making one costs, and each message
-# makes one. The same holds for Send and Posted.
+# Not frozen: freezing doubles what making one costs, and each message makes one. The same holds for
+# Send and Encoded.
 @dataclass(slots=True, eq=False)
 class Item(Generic[Content]):
     """Something posted.
@@ -57,6 +63,7 @@ class Item(Generic[Content]):
         parts: number of envelopes it takes.
         bulk: whether it is charged to the bulk credit; such an item is about one request.
         content: whatever the driver needs to send it.
+        released: rows whose share came back ahead of the others, if any did.
     """
 
     keys: tuple[RequestKey, ...]
@@ -64,6 +71,7 @@ class Item(Generic[Content]):
     parts: int
     bulk: bool
     content: Content
+    released: set[int] | None = None
 
     @property
     def share(self) -> int:
@@ -79,7 +87,8 @@ class Accounts(Generic[Content]):
         self.total = 0
         self.bulk = 0
         # Everything charged, and of that what was sent, by the sequence number of its first part.
-        self._charged: dict[Item[Content], set[int]] = {}
+        # What costs nothing is never released, so nothing is kept of it.
+        self._charged: set[Item[Content]] = set()
         self._sent: dict[int, Item[Content]] = {}
         self._counts: dict[RequestKey, int] | None = None
 
@@ -109,7 +118,9 @@ class Accounts(Generic[Content]):
 
     def charge(self, item: Item[Content]) -> None:
         """An item may leave."""
-        self._charged[item] = set()
+        if not item.cost:
+            return
+        self._charged.add(item)
         if item.bulk:
             self.bulk += item.cost
             return
@@ -118,8 +129,9 @@ class Accounts(Generic[Content]):
             self._count(self._counts, item)
 
     def sent(self, sequence: int, item: Item[Content]) -> None:
-        """A charged item got its sequence number."""
-        self._sent[sequence] = item
+        """An item got its sequence number."""
+        if item.cost:
+            self._sent[sequence] = item
 
     def release(self, sequence: int) -> None:
         """An item's credit came back; a second time changes nothing."""
@@ -138,20 +150,22 @@ class Accounts(Generic[Content]):
             return
         if row >= len(item.keys):
             raise WireFormatError(f"row {row} released of a message with {len(item.keys)}")
-        rows = self._charged[item]
-        if row in rows:
+        if item.released is None:
+            item.released = set()
+        if row in item.released:
             return
-        rows.add(row)
+        item.released.add(row)
         self.total -= item.share
         if self._counts is not None and item.share:
             self._discount(self._counts, item.keys[row], item.share)
 
     def refund(self, item: Item[Content]) -> None:
         """Take back what is left of an item's charge."""
-        rows = self._charged.pop(item)
+        self._charged.discard(item)
         if item.bulk:
             self.bulk -= item.cost
             return
+        rows = item.released or ()
         self.total -= item.cost - item.share * len(rows)
         if self._counts is None or not item.share:
             return
@@ -170,16 +184,14 @@ class Accounts(Generic[Content]):
     def _counted(self) -> dict[RequestKey, int]:
         if self._counts is None:
             self._counts = {}
-            for item, released in self._charged.items():
+            for item in self._charged:
                 if not item.bulk:
-                    self._count(self._counts, item, released)
+                    self._count(self._counts, item)
         return self._counts
 
     @staticmethod
-    def _count(
-        counts: dict[RequestKey, int], item: Item[Content], released: Collection[int] = ()
-    ) -> None:
-        share = item.share
+    def _count(counts: dict[RequestKey, int], item: Item[Content]) -> None:
+        share, released = item.share, item.released or ()
         if not share:
             return
         for row, key in enumerate(item.keys):

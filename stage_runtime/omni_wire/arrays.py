@@ -45,10 +45,13 @@ def described(array: ArrayLike) -> tuple[DType, tuple[int, ...], int, Sequence[m
     Each step does this for each column, and the usual numpy array needs no view of bytes: its
     views have its own format, so their lengths are not in bytes.
     """
-    if type(array) is np.ndarray and array.size and array.flags.c_contiguous:
-        dtype = DTYPE_BY_NUMBER.get(array.dtype.num)
-        if dtype is not None and array.dtype.isnative:
-            return dtype, array.shape, array.nbytes, (array.data,)
+    if type(array) is np.ndarray:
+        kind = array.dtype
+        dtype = DTYPE_BY_NUMBER.get(kind.num) if kind.isnative else None
+        if dtype is not None:
+            view = array.data
+            if view.nbytes and view.c_contiguous:
+                return dtype, array.shape, view.nbytes, (view,)
     tensor = as_tensor(array)
     return tensor.dtype, tensor.shape, tensor.nbytes, tensor.parts
 

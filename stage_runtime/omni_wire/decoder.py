@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from omni_wire.errors import ErrorInfo, WireFormatError
 from omni_wire.frame_layout import FrameDecoder, keys_in
+from omni_wire.frame_stencil import Stencil
 from omni_wire.identity import Bindings, Endpoint, RequestKey
 from omni_wire.messages import (
     Abort,
@@ -71,6 +72,10 @@ class Decoder:
         if decode is None:
             raise WireFormatError(f"message of unknown kind {kind}")
         return decode(_Source(header, payload, self._clock))
+
+    def stencil(self, header: Header) -> Stencil | None:
+        """What to expect after the last message decoded, if that is a frame like the one before."""
+        return self._frames.stencil(header) if header.HasField("frame") else None
 
     def keys(self, header: Header) -> tuple[RequestKey, ...]:
         """The requests that a header is about, without decoding its message.

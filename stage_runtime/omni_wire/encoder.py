@@ -7,12 +7,13 @@ of it there; joining it into bytes waits until it is sent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from functools import singledispatch
 
 from google.protobuf.message import EncodeError
 
+from omni_wire.encoded import Encoded
 from omni_wire.errors import ErrorInfo, FrameTooLarge, WireFormatError
 from omni_wire.frame_layout import FrameEncoder
 from omni_wire.identity import Bindings, Endpoint, RequestKey
@@ -39,23 +40,6 @@ from omni_wire.payload import PayloadWriter
 from omni_wire.trees import encode_map, encode_tree
 from omni_wire.v1 import error_pb2, stage_pb2
 from omni_wire.v1.session_pb2 import Header
-
-
-@dataclass(slots=True, eq=False)
-class Encoded:
-    """A message ready to be joined into envelopes.
-
-    Attributes:
-        header: serialized Header without its sequence number.
-        pieces: the payload as views of the sender's memory, `payload_bytes` bytes together.
-        keys: requests the message is about; one per row for frames, none for messages about the
-            process itself.
-    """
-
-    header: bytes
-    pieces: Sequence[memoryview | bytes]
-    payload_bytes: int
-    keys: tuple[RequestKey, ...]
 
 
 class Encoder:

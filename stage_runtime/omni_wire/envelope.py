@@ -13,13 +13,13 @@ from functools import lru_cache
 from omni_wire.errors import WireFormatError
 from omni_wire.payload import ALIGNMENT
 
-_HEADER_TAG = b"\x0a"
+HEADER_TAG = b"\x0a"
 _PADDING_TAG = b"\x12"
 _PAYLOAD_TAG = b"\x1a"
 _HEADER, _PAYLOAD = 1, 3
-_KNOWN_TAGS = frozenset(_HEADER_TAG + _PADDING_TAG + _PAYLOAD_TAG)
+_KNOWN_TAGS = frozenset(HEADER_TAG + _PADDING_TAG + _PAYLOAD_TAG)
 # Header.sequence: field 1, fixed64. Nine bytes, appended to a header serialized without it.
-_SEQUENCE_TAG = b"\x09"
+SEQUENCE_TAG = b"\x09"
 SEQUENCE_BYTES = 9
 _VARINT_BITS = 70
 # Upper bound of what surrounds header and payload.
@@ -36,22 +36,25 @@ def join(
         sequence: the number; 0 is left out, as protobuf does.
         pieces: the payload, `payload_bytes` bytes together; it begins at a multiple of 16.
     """
-    numbered = _SEQUENCE_TAG + sequence.to_bytes(8, "little") if sequence else b""
-    head = b"".join((_HEADER_TAG, varint(len(header) + len(numbered)), header, numbered))
+    numbered = SEQUENCE_TAG + sequence.to_bytes(8, "little") if sequence else b""
+    header_bytes = len(header) + len(numbered)
+    size = varint(header_bytes)
     if not payload_bytes:
-        return head
+        return b"".join((HEADER_TAG, size, header, numbered))
+    before = lead(1 + len(size) + header_bytes, payload_bytes)
+    return b"".join((HEADER_TAG, size, header, numbered, before, *pieces))
+
+
+@lru_cache(maxsize=64)
+def lead(begin: int, payload_bytes: int) -> bytes:
+    """What leads from a header that ends at `begin` to its payload: padding, tag and length."""
     tag = _PAYLOAD_TAG + varint(payload_bytes)
-    return b"".join((head, _padding(len(head) + len(tag)), tag, *pieces))
-
-
-def _padding(begin: int) -> bytes:
-    """The padding field that moves what began at `begin` to a multiple of the alignment."""
-    gap = -begin % ALIGNMENT
+    gap = -(begin + len(tag)) % ALIGNMENT
     if not gap:
-        return b""
+        return tag
     if gap == 1:
         gap += ALIGNMENT
-    return _PADDING_TAG + bytes((gap - 2,)) + bytes(gap - 2)
+    return b"".join((_PADDING_TAG, bytes((gap - 2,)), bytes(gap - 2), tag))
 
 
 @lru_cache(maxsize=4096)
@@ -88,7 +91,7 @@ def scan(data: bytes, max_header_bytes: int) -> tuple[bytes, memoryview]:
         if tag not in _KNOWN_TAGS:
             position = _skip(data, position)
             continue
-        length, begin = _read_varint(data, position + 1)
+        length, begin = read_varint(data, position + 1)
         position = begin + length
         if found[tag >> 3] is not None or position > size:
             raise WireFormatError(f"envelope with field {tag >> 3} twice or broken off")
@@ -101,7 +104,7 @@ def scan(data: bytes, max_header_bytes: int) -> tuple[bytes, memoryview]:
 
 def _skip(data: bytes, position: int) -> int:
     """Where the field after this unknown one begins."""
-    tag, position = _read_varint(data, position)
+    tag, position = read_varint(data, position)
     length, position = _field_length(data, position, tag & 7)
     if tag >> 3 <= _PAYLOAD or position + length > len(data):
         raise WireFormatError(f"envelope with a wrong or broken field {tag >> 3}")
@@ -111,9 +114,9 @@ def _skip(data: bytes, position: int) -> int:
 def _field_length(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
     """Length of a field's content and where it begins."""
     if wire_type == 2:
-        return _read_varint(data, position)
+        return read_varint(data, position)
     if wire_type == 0:
-        _, end = _read_varint(data, position)
+        _, end = read_varint(data, position)
         return end - position, position
     if wire_type == 1:
         return 8, position
@@ -122,8 +125,12 @@ def _field_length(data: bytes, position: int, wire_type: int) -> tuple[int, int]
     raise WireFormatError(f"envelope with wire type {wire_type}")
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number and where the next thing begins."""
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number and where the next thing begins.
+
+    Raises:
+        WireFormatError: none that fits into 70 bits.
+    """
     size = len(data)
     value = shift = 0
     while position < size and shift < _VARINT_BITS:

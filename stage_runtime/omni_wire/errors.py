@@ -133,6 +133,14 @@ class StageFailed(ServiceError):
     status = "INTERNAL"
 
 
+class StepFailed(ServiceError):
+    """A step of an engine raised, for this request or for another one of the same step."""
+
+    reason = "STEP_FAILED"
+    status = "UNAVAILABLE"
+    retryable = True
+
+
 class InstanceLost(ServiceError):
     """The process that held a part of this request is gone."""
 
@@ -202,6 +210,7 @@ _KNOWN: Mapping[str, type[ServiceError]] = {
         StageInputTimeout,
         RequestAborted,
         StageFailed,
+        StepFailed,
         InstanceLost,
         Unavailable,
         Draining,

@@ -7,46 +7,41 @@ long as it lasts; a frame then costs a step number, its chunk ids and a view per
 
 from __future__ import annotations
 
+import struct
 import sys
-from array import array
 from collections.abc import Sequence
 from itertools import repeat
-from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from omni_wire.arrays import described, dtype_of
 from omni_wire.envelope import varint
 from omni_wire.errors import WireFormatError
+from omni_wire.frame_stencil import (
+    CHUNK_IDS_TAG,
+    FRAME_TAG,
+    LAYOUT_TAG,
+    META_TAG,
+    PAYLOAD_BYTES_TAG,
+    STEP_TAG,
+    Column,
+    Layout,
+    Stencil,
+)
 from omni_wire.identity import RequestKey
 from omni_wire.messages import OutputFrame, Rows, StepFrame, Tree
 from omni_wire.payload import PayloadReader, PayloadWriter, tensor_bytes
-from omni_wire.tensor import ArrayLike, DType, Tensor
+from omni_wire.tensor import ArrayLike, Tensor
 from omni_wire.trees import decode_tree, encode_tree
 from omni_wire.v1 import stage_pb2, tensor_pb2
+from omni_wire.v1.session_pb2 import Header
 
 # A batch of one step; far above any scheduler's, far below what would fill memory.
 MAX_ROWS = 65_536
+# Longer numbers are no steps, and take the tenth byte in which protobuf cuts them off.
+_MAX_STEP = (1 << 63) - 1
 
-
-# Plain tuples, for a step makes and compares one of each.
-# Of a column: its name, dtype and shape, and its offset and size in the payload, in bytes.
-_Column: TypeAlias = tuple[str, DType, tuple[int, ...], int, int]
-# Of a frame: source, modality, requests and columns.
-_Layout: TypeAlias = tuple[str, str, tuple[RequestKey, ...], tuple[_Column, ...]]
-
-_EMPTY_LAYOUT: _Layout = ("", "", (), ())
-
-
-# Fields of Header and of StepFrame in session.proto and stage.proto. A frame is written by hand,
-# for the generated classes would copy its layout twice and make an object of each level, every
-# step.
-_PAYLOAD_BYTES_TAG = b"\x10"
-_FRAME_TAG = b"\x92\x01"
-_LAYOUT_TAG = b"\x0a"
-_STEP_TAG = b"\x10"
-_CHUNK_IDS_TAG = b"\x1a"
-_META_TAG = b"\x22"
+_EMPTY_LAYOUT: Layout = ("", "", (), ())
 
 
 class FrameEncoder:
@@ -54,7 +49,10 @@ class FrameEncoder:
 
     def __init__(self) -> None:
         self._layout = _EMPTY_LAYOUT
-        self._serialized = b""
+        # The layout as it stands in a frame, up to the number of the step.
+        self._serialized = STEP_TAG
+        self._before_ids = b""
+        self._chunk_ids = struct.Struct("")
 
     def encode(self, frame: StepFrame | OutputFrame, payload: PayloadWriter) -> bytes:
         """A serialized Header with the frame; its columns are added to `payload`.
@@ -64,35 +62,31 @@ class FrameEncoder:
             FrameTooLarge: the payload's limit is exceeded.
         """
         rows = frame.rows if type(frame.rows) is Rows else Rows.of(frame.rows)
-        count = len(rows.keys)
-        columns = tuple(
-            [_place(name, column, payload, count) for name, column in frame.columns.items()]
-        )
+        columns = tuple([_place(column, payload) for column in frame.columns.items()])
         modality = "" if isinstance(frame, StepFrame) else _modality(frame)
         layout = (frame.source, modality, rows.keys, columns)
         if layout != self._layout:
-            serialized = _serialize(layout)
-            self._serialized = _LAYOUT_TAG + varint(len(serialized)) + serialized
-            self._layout = layout
-        fields: list[bytes | array[int]] = [self._serialized, _STEP_TAG, varint(frame.step)]
-        if count:
-            chunk_ids = _packed(rows.chunk_ids)
-            fields += (_CHUNK_IDS_TAG, varint(8 * count), chunk_ids)
-        if frame.meta is not None:
-            fields += _meta(frame.meta, payload)
-        body = b"".join(fields)
-        size = varint(payload.size)
-        return b"".join((_PAYLOAD_BYTES_TAG, size, _FRAME_TAG, varint(len(body)), body))
+            self._begin(layout)
+        step, ids = varint(frame.step), b""
+        if rows.keys:
+            try:
+                ids = self._chunk_ids.pack(*rows.chunk_ids)
+            except struct.error as error:
+                raise WireFormatError(f"{type(frame).__name__}: chunk id: {error}") from error
+        meta = _meta(frame.meta, payload) if frame.meta is not None else b""
+        before_ids = self._before_ids
+        length = len(self._serialized) + len(step) + len(before_ids) + len(ids) + len(meta)
+        head = (PAYLOAD_BYTES_TAG, varint(payload.size), FRAME_TAG, varint(length))
+        return b"".join((*head, self._serialized, step, before_ids, ids, meta))
 
-
-def _packed(chunk_ids: Sequence[int]) -> array[int]:
-    try:
-        packed = array("Q", chunk_ids)
-    except OverflowError as error:
-        raise WireFormatError(f"StepFrame: chunk id: {error}") from error
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed
+    def _begin(self, layout: Layout) -> None:
+        """Serialize a layout that may last for many frames."""
+        serialized = _serialize(layout)
+        count = len(layout[2])
+        self._serialized = b"".join((LAYOUT_TAG, varint(len(serialized)), serialized, STEP_TAG))
+        self._before_ids = CHUNK_IDS_TAG + varint(8 * count) if count else b""
+        self._chunk_ids = struct.Struct(f"<{count}Q")
+        self._layout = layout
 
 
 def _modality(frame: OutputFrame) -> str:
@@ -101,28 +95,30 @@ def _modality(frame: OutputFrame) -> str:
     return frame.modality
 
 
-def _meta(meta: Tree, payload: PayloadWriter) -> tuple[bytes, bytes, bytes]:
+def _meta(meta: Tree, payload: PayloadWriter) -> bytes:
     node = tensor_pb2.Tree()
     encode_tree(meta, node, payload)
     serialized = node.SerializeToString()
-    return _META_TAG, varint(len(serialized)), serialized
+    return b"".join((META_TAG, varint(len(serialized)), serialized))
 
 
-def _place(name: str, column: ArrayLike, payload: PayloadWriter, rows: int) -> _Column:
+def _place(column: tuple[str, ArrayLike], payload: PayloadWriter) -> Column:
     """Add a column to the payload."""
+    name, array = column
     try:
-        dtype, shape, size, parts = described(column)
+        dtype, shape, size, parts = described(array)
     except TypeError as error:
         raise WireFormatError(f"column {name}: {error}") from error
-    if not shape or shape[0] != rows:
-        raise WireFormatError(f"column {name} of shape {shape} in a frame of {rows} rows")
     return name, dtype, shape, payload.add(parts, size), size
 
 
-def _serialize(layout: _Layout) -> bytes:
+def _serialize(layout: Layout) -> bytes:
     source, modality, keys, columns = layout
     if len(set(keys)) != len(keys):
         raise WireFormatError("frame with a request twice")
+    for name, _, shape, _, _ in columns:
+        if shape[:1] != (len(keys),):
+            raise WireFormatError(f"column {name} of shape {shape} in a frame of {len(keys)} rows")
     node = stage_pb2.FrameLayout(source=source, modality=modality)
     node.request_ids.extend([key.request_id for key in keys])
     node.gateways.extend(dict.fromkeys(key.gateway for key in keys))
@@ -145,6 +141,7 @@ class FrameDecoder:
     def __init__(self) -> None:
         self._layout = _EMPTY_LAYOUT
         self._serialized = b""
+        self._repeated = False
 
     def decode(
         self, node: stage_pb2.StepFrame, pieces: Sequence[memoryview]
@@ -155,7 +152,8 @@ class FrameDecoder:
             WireFormatError: it is not what `FrameEncoder` writes.
         """
         serialized = node.layout
-        if serialized != self._serialized:
+        self._repeated = serialized == self._serialized
+        if not self._repeated:
             self._layout = _parse(serialized)
             self._serialized = serialized
         source, modality, keys, placed = self._layout
@@ -173,6 +171,14 @@ class FrameDecoder:
             return OutputFrame(source, node.step, modality, rows, columns, meta)
         return StepFrame(source, node.step, rows, columns, meta)
 
+    def stencil(self, header: Header) -> Stencil | None:
+        """What to expect after the frame in `header`, the last one decoded, if frames repeat."""
+        node = header.frame
+        plain = header.payload_bytes and node.step <= _MAX_STEP and not node.HasField("meta")
+        if not self._repeated or not plain or sys.byteorder != "little":
+            return None
+        return Stencil(header, self._layout)
+
 
 def keys_in(serialized: bytes) -> tuple[RequestKey, ...]:
     """The requests of a serialized FrameLayout.
@@ -184,7 +190,7 @@ def keys_in(serialized: bytes) -> tuple[RequestKey, ...]:
     return keys
 
 
-def _parse(serialized: bytes) -> _Layout:
+def _parse(serialized: bytes) -> Layout:
     try:
         node = stage_pb2.FrameLayout.FromString(serialized)
     except DecodeError as error:
@@ -217,7 +223,7 @@ def _keys(node: stage_pb2.FrameLayout) -> tuple[RequestKey, ...]:
     return keys
 
 
-def _column(node: stage_pb2.Column, rows: int) -> _Column:
+def _column(node: stage_pb2.Column, rows: int) -> Column:
     dtype = dtype_of(node.tensor)
     shape = tuple(node.tensor.shape)
     if node.tensor.HasField("data") or shape[:1] != (rows,):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from omni_wire import rows
+from omni_wire.accounts import MESSAGE_BYTES, message_cost
 from omni_wire.assembly import Assembly
 from omni_wire.decoder import Decoder
 from omni_wire.edge import Deliver, EdgeOptions
 from omni_wire.envelope import SEQUENCE_BYTES
 from omni_wire.errors import WireFormatError
+from omni_wire.frame_stencil import Stencil
 from omni_wire.identity import RequestKey
 from omni_wire.messages import FRAMES, Abort, Message, keys_of
 from omni_wire.outbox import FREE_KINDS
-from omni_wire.posted import MESSAGE_BYTES, message_cost
 from omni_wire.receiver_state import Owed, ReceiverState, Resume
 from omni_wire.shared_arena import SharedSegment
 from omni_wire.v1.session_pb2 import Header
@@ -35,8 +37,12 @@ class Inbox:
         slack = options.envelope_bytes + MESSAGE_BYTES
         self._state = ReceiverState(options.credits, slack)
         self._assembly: Assembly | None = None
-        # Released bytes at which an acknowledgement is urgent, lest the sender runs dry.
-        self._urgent_bytes = min(options.request_credit_bytes // 2, options.edge_credit_bytes // 8)
+        self._stencil: Stencil | None = None
+        # Whether `owes` was called since the last acknowledgement.
+        self._told = False
+        # Released bytes at which an acknowledgement is urgent: before the sender has to count
+        # what each request holds, and long before it runs dry.
+        self._urgent_bytes = options.credits.relaxed * 4 // 5
         self.segment: SharedSegment | None = None
 
     @property
@@ -48,6 +54,29 @@ class Inbox:
         """Payloads may lie in this memory from now on."""
         self.segment = segment
         segment.watch(lambda: self._owes(False))
+
+    def repeat(self, data: bytes) -> bool:
+        """Take a numbered envelope if it repeats the last frame; False for any other.
+
+        Raises:
+            WireFormatError, EnvelopeMissing: as `receive`.
+        """
+        stencil = self._stencil
+        if stencil is None:
+            return False
+        read = stencil.read(data)
+        if read is None:
+            return False
+        sequence, message = read
+        if self._state.accept(sequence):
+            stale = self._state.admit(sequence, stencil.keys, stencil.cost)
+            if stale:
+                self._hand_over(sequence, message, stencil.keys, stale)
+            else:
+                self._deliver(message, partial(self.release, sequence))
+            if not self._told:
+                self._tell()
+        return True
 
     def receive(self, header: Header, header_bytes: int, payload: memoryview) -> None:
         """Take one numbered envelope.
@@ -72,11 +101,13 @@ class Inbox:
             self._receive_free(self._decoder.decode(header, (payload,)))
         else:
             message = self._decoder.decode(header, (payload,))
+            self._stencil = self._decoder.stencil(header) or self._stencil
             keys = keys_of(message)
-            cost = header_bytes - SEQUENCE_BYTES + len(payload) + MESSAGE_BYTES
+            cost = message_cost(header_bytes - SEQUENCE_BYTES, len(payload))
             stale = self._state.admit(sequence, keys, cost)
             self._hand_over(sequence, message, keys, stale)
-        self._owes(False)
+        if not self._told:
+            self._tell()
 
     def _receive_free(self, message: Message) -> None:
         if isinstance(message, Abort):
@@ -129,19 +160,29 @@ class Inbox:
         keys: tuple[RequestKey, ...],
         stale: Sequence[int],
     ) -> None:
-        if stale and len(stale) == len(keys):
-            return
-        if stale and isinstance(message, FRAMES):
-            message = rows.without(message, set(stale))
-        self._deliver(message, _Delivery(self, sequence))
+        if stale:
+            if len(stale) == len(keys):
+                return
+            if isinstance(message, FRAMES):
+                message = rows.without(message, set(stale))
+        self._deliver(message, partial(self.release, sequence))
 
-    def release(self, sequence: int, key: RequestKey | None) -> None:
+    def release(self, sequence: int, key: RequestKey | None = None) -> None:
         """The receiver is done with a message, or with one request's row of it."""
         self._state.release(sequence, key)
-        self._owes(self._state.unsaid_bytes >= self._urgent_bytes)
+        if self._state.unsaid_bytes >= self._urgent_bytes:
+            self._owes(True)
+        elif not self._told:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say that there is something to acknowledge."""
+        self._told = True
+        self._owes(False)
 
     def take_owed(self) -> tuple[Owed, list[int]] | None:
         """What to acknowledge now, and the shared blocks to give back; None if there is nothing."""
+        self._told = False
         freed = self.segment.take_freed() if self.segment is not None else []
         if not self._state.owes and not freed:
             return None
@@ -151,19 +192,6 @@ class Inbox:
         """The state to begin a stream with, and the shared blocks in use."""
         in_use = self.segment.in_use() if self.segment is not None else []
         return self._state.resume(), in_use
-
-
-class _Delivery:
-    """The Release of one delivered message."""
-
-    __slots__ = ("_inbox", "_sequence")
-
-    def __init__(self, inbox: Inbox, sequence: int) -> None:
-        self._inbox = inbox
-        self._sequence = sequence
-
-    def __call__(self, key: RequestKey | None = None) -> None:
-        self._inbox.release(self._sequence, key)
 
 
 def _nothing_to_release(key: RequestKey | None = None) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from omni_wire import rows
-from omni_wire.accounts import Item
+from omni_wire.accounts import MESSAGE_BYTES, Item
 from omni_wire.arrays import bytes_of
 from omni_wire.edge import DEFAULT_OPTIONS, EdgeEvents, EdgeOptions, EdgeReceiver
 from omni_wire.identity import Endpoint, RequestKey
 from omni_wire.messages import Abort, EdgeMessage, Payload, StepFrame, keys_of
-from omni_wire.posted import MESSAGE_BYTES
 from omni_wire.receiver_state import ReceiverState
 from omni_wire.sender_state import Send, SenderState
 
@@ -188,7 +188,7 @@ def _bytes_of(message: EdgeMessage) -> int:
     return 0
 
 
-def _apart(message: EdgeMessage, blocked: list[int]) -> list[EdgeMessage]:
+def _apart(message: EdgeMessage, blocked: Sequence[int]) -> list[EdgeMessage]:
     """The message, with the rows that must wait apart from those that need not."""
     if not blocked or not isinstance(message, StepFrame):
         return [message]

@@ -1,4 +1,4 @@
-"""What stages and gateways say to each other, one frozen class per message.
+"""What stages and gateways say to each other, one class per message.
 
 These are the objects the rest of the code handles; how they look as bytes is the codec's business.
 On a connection inside one process they pass by reference, so everything in them is read-only once
@@ -86,7 +86,9 @@ class Payload:
     deadline: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+# Frames are not frozen, though nobody changes one: freezing doubles what making one costs, and each
+# step makes one at either end.
+@dataclass(slots=True)
 class StepFrame:
     """Everything one scheduler step sends over one edge, whatever the number of requests.
 
@@ -192,7 +194,7 @@ class Stats:
     heartbeat_age_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OutputFrame:
     """A terminal stage's output of one step for the clients.
 
@@ -285,7 +287,8 @@ Message: TypeAlias = EdgeMessage | GroupMessage | GatewayMessage
 def keys_of(message: Message) -> tuple[RequestKey, ...]:
     """The requests a message is about: one per row of a frame, none for a process itself."""
     if isinstance(message, FRAMES):
-        return Rows.of(message.rows).keys
+        rows = message.rows
+        return rows.keys if type(rows) is Rows else Rows.of(rows).keys
     if isinstance(message, Submit):
         return (message.payload.key,)
     if isinstance(message, Ready | Stats | Draining | Drain):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from omni_wire import rows
 from omni_wire.accounts import Item
 from omni_wire.edge import EdgeOptions
-from omni_wire.encoder import Encoded, Encoder
+from omni_wire.encoded import Encoded
+from omni_wire.encoder import Encoder
 from omni_wire.handshake import Acknowledgement, Peer
 from omni_wire.identity import RequestKey
 from omni_wire.messages import (
@@ -24,7 +25,7 @@ from omni_wire.messages import (
     StepFrame,
     keys_of,
 )
-from omni_wire.posted import Posted, item_of, shared_item_of
+from omni_wire.posted import item_of, shared_item_of
 from omni_wire.sender_state import SenderState
 from omni_wire.shared_arena import SharedArena
 
@@ -47,9 +48,9 @@ class Outbox:
         self._on_stall = on_stall
         self._wake = wake
         self._encoder = Encoder(options.max_header_bytes, options.max_message_bytes)
-        self._state: SenderState[Posted] = SenderState(options.credits)
+        self._state: SenderState[Encoded] = SenderState(options.credits)
         # Futures of those who wait until an abort, or everything, has been received.
-        self._aborts: dict[Posted, asyncio.Future[None]] = {}
+        self._aborts: dict[Encoded, asyncio.Future[None]] = {}
         self._numbered: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._drains: list[asyncio.Future[None]] = []
         self._closed = False
@@ -74,7 +75,12 @@ class Outbox:
         if self._closed:
             return
         if isinstance(message, FRAMES):
-            self._post_frame(message)
+            blocked = self._state.blocked(keys_of(message))
+            if blocked:
+                for part in _apart(message, blocked):
+                    self._post_frame(part)
+            else:
+                self._post_frame(message)
         else:
             self._post_encoded(self._encoder.encode(message), free=_is_free(message))
         if self._state.restless:
@@ -82,14 +88,6 @@ class Outbox:
         self._wake()
 
     def _post_frame(self, frame: StepFrame | OutputFrame) -> None:
-        blocked = self._state.blocked(keys_of(frame))
-        if blocked:
-            for part in _apart(frame, blocked):
-                self._post_fitting(part)
-        else:
-            self._post_fitting(frame)
-
-    def _post_fitting(self, frame: StepFrame | OutputFrame) -> None:
         """Post a frame, divided by rows where it is too large to travel whole."""
         encoded = self._encoder.encode(frame)
         if encoded.payload_bytes <= self._options.frame_bytes or len(encoded.keys) < 2:
@@ -99,10 +97,10 @@ class Outbox:
             self._post_encoded(self._encoder.encode(part))
 
     def _post_encoded(self, encoded: Encoded, *, free: bool = False) -> None:
-        item = self._shared(encoded) or item_of(encoded, self._options, free=free)
-        self._state.post(item)
+        shared = self._shared(encoded) if self.arena is not None else None
+        self._state.post(shared or item_of(encoded, self._options, free=free))
 
-    def _shared(self, encoded: Encoded) -> Item[Posted] | None:
+    def _shared(self, encoded: Encoded) -> Item[Encoded] | None:
         """The message with its payload in shared memory, None where that does not pay or work."""
         if self.arena is None or encoded.payload_bytes < MIN_SHARED_BYTES:
             return None
@@ -127,7 +125,7 @@ class Outbox:
         self._wake()
         return received
 
-    def _give_back(self, dropped: Iterable[Item[Posted]]) -> None:
+    def _give_back(self, dropped: Iterable[Item[Encoded]]) -> None:
         """Free the shared blocks of messages that will not be sent."""
         for item in dropped:
             if self.arena is not None and item.content.block is not None:
@@ -148,13 +146,13 @@ class Outbox:
             self._report_stalls()
         if send is None:
             return None
-        posted = send.item.content
-        received = self._aborts.pop(posted, None) if self._aborts else None
+        encoded = send.item.content
+        received = self._aborts.pop(encoded, None) if self._aborts else None
         if received is not None:
             self._numbered.append((send.sequence, received))
-        if self.arena is not None and posted.block is not None:
-            self.arena.sent(send.sequence, posted.block)
-        return posted.envelope(send, self._options.part_bytes)
+        if self.arena is not None and encoded.block is not None:
+            self.arena.sent(send.sequence, encoded.block)
+        return encoded.envelope(send, self._options.part_bytes)
 
     def connected(self, peer: Peer) -> None:
         """A stream stands. Raises as `SenderState.connected`."""
@@ -212,7 +210,9 @@ def _is_free(message: Message) -> bool:
     return isinstance(message, _FREE_OF_CHARGE)
 
 
-def _apart(frame: StepFrame | OutputFrame, blocked: list[int]) -> Iterator[StepFrame | OutputFrame]:
+def _apart(
+    frame: StepFrame | OutputFrame, blocked: Sequence[int]
+) -> Iterator[StepFrame | OutputFrame]:
     """The rows that may leave together, and each of those that must wait alone."""
     if len(blocked) < len(frame.rows):
         yield rows.without(frame, set(blocked))

@@ -75,7 +75,8 @@ class ReceiverState:
         self._bulk_bytes = 0
         self._released: list[int] = []
         self._rows: list[tuple[int, int]] = []
-        self._unsaid_bytes = 0
+        # Bytes released since the last acknowledgement.
+        self.unsaid_bytes = 0
         self._acknowledged = 0
         # The last requests found to be neither aborted nor replaced: steps repeat them.
         self._clean: tuple[RequestKey, ...] | None = None
@@ -91,11 +92,6 @@ class ReceiverState:
     def held_bytes(self) -> int:
         """Bytes delivered, or being put together, and not released."""
         return self._held_bytes + self._bulk_bytes
-
-    @property
-    def unsaid_bytes(self) -> int:
-        """Bytes released since the last acknowledgement."""
-        return self._unsaid_bytes
 
     @property
     def owes(self) -> bool:
@@ -176,18 +172,21 @@ class ReceiverState:
 
     def release(self, sequence: int, key: RequestKey | None = None) -> None:
         """The receiver is done with a message, or with one request's row of it. Idempotent."""
-        held = self._held.get(sequence) or self._bulk.get(sequence)
+        whole = sequence in self._held
+        messages = self._held if whole else self._bulk
+        held = messages.get(sequence)
         if held is None or (key is not None and not self._release_row(sequence, held, key)):
             return
-        _, cost = held
-        if self._held.pop(sequence, None) is not None:
+        del messages[sequence]
+        cost = held[1]
+        if whole:
             self._held_bytes -= cost
         else:
-            del self._bulk[sequence]
             self._bulk_bytes -= cost
-        self._released_rows.pop(sequence, None)
+        if self._released_rows:
+            self._released_rows.pop(sequence, None)
         self._released.append(sequence)
-        self._unsaid_bytes += cost
+        self.unsaid_bytes += cost
 
     def _release_row(self, sequence: int, held: _Held, key: RequestKey) -> bool:
         """Release one request's row; True when no other row is left."""
@@ -201,7 +200,7 @@ class ReceiverState:
         rows.add(row)
         if len(rows) == len(keys):
             return True
-        self._unsaid_bytes += cost // len(keys)
+        self.unsaid_bytes += cost // len(keys)
         self._rows.append((sequence, row))
         return False
 
@@ -211,7 +210,7 @@ class ReceiverState:
         self._acknowledged = self._received
         self._released.clear()
         self._rows.clear()
-        self._unsaid_bytes = 0
+        self.unsaid_bytes = 0
         return owed
 
     def resume(self) -> Resume:

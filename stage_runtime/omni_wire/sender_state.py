@@ -29,6 +29,8 @@ from omni_wire.identity import RequestKey
 
 Content = TypeVar("Content")
 
+_NONE: Sequence[int] = ()
+
 
 @dataclass(slots=True, eq=False)
 class Send(Generic[Content]):
@@ -94,13 +96,13 @@ class SenderState(Generic[Content]):
         """Whether items of this request wait for credit."""
         return bool(self._held.get(key))
 
-    def blocked(self, keys: Sequence[RequestKey]) -> list[int]:
+    def blocked(self, keys: Sequence[RequestKey]) -> Sequence[int]:
         """Rows of a frame about to be posted whose requests may not send now, mostly none.
 
         The driver posts those rows apart, one item each, and the others together.
         """
-        if not self._held and self._bulk is None and self.accounts.relaxed:
-            return []
+        if self.accounts.relaxed and not self._held and self._bulk is None:
+            return _NONE
         return [row for row, key in enumerate(keys) if self._blocked(key)]
 
     def _blocked(self, key: RequestKey) -> bool:

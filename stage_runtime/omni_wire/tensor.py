@@ -79,7 +79,8 @@ DTYPE_BY_NUMBER = {
 _BITS = np.dtype("<u2")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Not frozen, as frames are not: each column of each step makes one.
+@dataclass(slots=True, eq=False)
 class Tensor:
     """A read-only tensor in C order.
 

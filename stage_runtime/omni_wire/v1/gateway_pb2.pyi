@@ -153,6 +153,7 @@ class GenerateRequest(_message.Message):
     STAGE_SAMPLING_FIELD_NUMBER: _builtins.int
     STAGE_PARAMS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    PARALLEL_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Name of this request in events, logs and traces; drawn by the gateway when empty. Unique among
     the requests that the gateway holds.
@@ -163,6 +164,8 @@ class GenerateRequest(_message.Message):
     """Whether to send `stage` events."""
     choices: _builtins.int
     """Number of answers; 0 and 1 mean one."""
+    parallel_tool_calls: _builtins.bool
+    """Whether an answer may hold several calls; absent means it may."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]:
         """The conversation so far, for pipelines that chat."""
@@ -237,12 +240,15 @@ class GenerateRequest(_message.Message):
         stage_sampling: _abc.Mapping[_builtins.str, Global___SamplingParams] | None = ...,
         stage_params: _abc.Mapping[_builtins.str, _tensor_pb2.Map] | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        parallel_tool_calls: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "response_format", b"response_format", "sampling", b"sampling", "talker", b"talker", "timeout", b"timeout", "tool_choice", b"tool_choice", "video", b"video"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parallel_tool_calls", b"_parallel_tool_calls", "audio", b"audio", "parallel_tool_calls", b"parallel_tool_calls", "response_format", b"response_format", "sampling", b"sampling", "talker", b"talker", "timeout", b"timeout", "tool_choice", b"tool_choice", "video", b"video"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "choices", b"choices", "inputs", b"inputs", "labels", b"labels", "messages", b"messages", "modalities", b"modalities", "model", b"model", "params", b"params", "request_id", b"request_id", "response_format", b"response_format", "sampling", b"sampling", "stage_events", b"stage_events", "stage_params", b"stage_params", "stage_sampling", b"stage_sampling", "talker", b"talker", "timeout", b"timeout", "tool_choice", b"tool_choice", "tools", b"tools", "video", b"video"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parallel_tool_calls", b"_parallel_tool_calls", "audio", b"audio", "choices", b"choices", "inputs", b"inputs", "labels", b"labels", "messages", b"messages", "modalities", b"modalities", "model", b"model", "parallel_tool_calls", b"parallel_tool_calls", "params", b"params", "request_id", b"request_id", "response_format", b"response_format", "sampling", b"sampling", "stage_events", b"stage_events", "stage_params", b"stage_params", "stage_sampling", b"stage_sampling", "talker", b"talker", "timeout", b"timeout", "tool_choice", b"tool_choice", "tools", b"tools", "video", b"video"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__parallel_tool_calls: _TypeAlias = _typing.Literal["parallel_tool_calls"]  # noqa: Y015
+    _WhichOneofArgType__parallel_tool_calls: _TypeAlias = _typing.Literal["_parallel_tool_calls", b"_parallel_tool_calls"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parallel_tool_calls) -> _WhichOneofReturnType__parallel_tool_calls | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 
@@ -650,20 +656,24 @@ class Tool(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     description: _builtins.str
     parameters_json: _builtins.str
     """JSON schema of the arguments, as JSON text."""
+    strict: _builtins.bool
+    """Whether arguments follow the schema for certain; otherwise they do where it can be kept."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         parameters_json: _builtins.str = ...,
+        strict: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters_json", b"parameters_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters_json", b"parameters_json", "strict", b"strict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -702,7 +712,7 @@ class ResponseFormat(_message.Message):
     type: _builtins.str
     """`text`, `json_object` or `json_schema`."""
     schema_json: _builtins.str
-    """JSON schema of the answer, as JSON text."""
+    """JSON schema of the answer, as JSON text; only with `json_schema`."""
     def __init__(
         self,
         *,

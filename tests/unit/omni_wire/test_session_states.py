@@ -3,6 +3,7 @@ repeated, reordered within a request, or left over."""
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
@@ -268,6 +269,23 @@ def test_a_payload_larger_than_its_credit_passes_when_alone() -> None:
     assert taken(sender) == ["first", "first"]
     sender.acknowledge(2, released=[1])
     assert taken(sender) == ["second"]
+
+
+@pytest.mark.parametrize("keys", [(), (A,)], ids=["about the process", "an abort"])
+def test_what_costs_nothing_is_forgotten_once_it_is_received(keys: tuple[RequestKey, ...]) -> None:
+    class Content: ...
+
+    sender: SenderState[Content] = SenderState(CREDITS)
+    sender.connected(0, CREDITS)
+    content = Content()
+    forgotten = weakref.ref(content)
+    sender.post(Item(keys, 0, 1, False, content))
+    del content
+    send = sender.take()
+    assert send is not None
+    sender.acknowledge(send.sequence)
+    del send
+    assert forgotten() is None
 
 
 def test_the_smaller_limits_of_both_sides_hold() -> None:
