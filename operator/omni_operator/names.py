@@ -58,6 +58,8 @@ ANNOTATION_CLAIM = f"{GROUP}/claim"
 """ResourceClaim that the pods of a revision share, if they share one."""
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 """Whole GPUs of one pod of a revision; of a shared claim, those of the claim."""
+ANNOTATION_MPS_CLIENTS = f"{GROUP}/mps-clients"
+"""On a stage pod with an MPS daemon: processes that are to attach to it."""
 ANNOTATION_MANIFEST_HASH = f"{GROUP}/manifest-hash"
 """Hash of what was applied; shows fields that a newer manifest no longer sets."""
 ANNOTATION_ROUTES = f"{GROUP}/routes"
@@ -73,6 +75,9 @@ ANNOTATION_CREATED = f"{GROUP}/created"
 READINESS_GATE = f"{GROUP}/routable"
 """Pod condition set once every gateway can route to the pod, so Deployments and
 PodDisruptionBudgets count routable pods and not merely running ones."""
+
+DOWNLOAD_CONTAINER = "download"
+"""Init container that fetches the checkpoint."""
 
 STAGE_PORT = 50051
 """Edges between process groups (gRPC); the n-th process of a pod listens n above it."""

@@ -20,6 +20,7 @@ from omni_operator.plan.world import (
     GatewaysSeen,
     ObjectId,
     Observed,
+    PodTold,
     PodTraffic,
     SetRoutable,
     StartDrain,
@@ -40,13 +41,15 @@ class Site:
         self.objects: dict[ObjectId, dict[str, Any]] = {}
         self.pods: dict[str, dict[str, Any]] = {}
         self.traffic: dict[str, PodTraffic] = {}
+        self.told: dict[str, PodTold] = {}
         self.gateways = True
         self.now = START
 
     def decide(self) -> Decision:
         """Return what the operator decides, without doing it."""
         seen = GatewaysSeen(self.traffic, asked=1, answered=1) if self.gateways else None
-        observed = Observed(dict(self.objects), tuple(self.pods.values()), {}, seen)
+        pods = tuple(self.pods.values())
+        observed = Observed(dict(self.objects), pods, {}, seen, self.told)
         return decide(self.manifest, observed, World(DRA, self.release, self.now))
 
     def step(self) -> Decision:
@@ -103,7 +106,8 @@ class Site:
         }
 
     def _pods_of(self, live: dict[str, Any]) -> None:
-        labels = live["spec"]["template"]["metadata"]["labels"]
+        template = live["spec"]["template"]["metadata"]
+        labels = template["labels"]
         name = live["metadata"]["name"]
         mine = [key for key, pod in self.pods.items() if pod["owner"] == name]
         for key in mine[live["spec"]["replicas"] :]:
@@ -117,6 +121,7 @@ class Site:
                     "name": pod_name,
                     "uid": pod_name,
                     "labels": labels,
+                    "annotations": dict(template.get("annotations", {})),
                     "creationTimestamp": "2023-11-14T22:13:20Z",
                 },
                 "spec": {"nodeName": "node", "containers": [{"name": "x"}]},

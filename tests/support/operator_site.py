@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import aiohttp
 import yaml
 
+from omni_config.errors import OmniError
 from omni_operator.controller.authority import SECRET_NAME
 from omni_operator.controller.client import (
     MERGE_PATCH,
@@ -47,6 +48,7 @@ DEFINITIONS = Resource(
 )
 DEADLINE_SECONDS = 40.0
 POLL_SECONDS = 0.05
+START_OVER_SECONDS = 0.2
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
 """A node's watch lasts as long as its test."""
 _numbers = itertools.count(1)
@@ -73,9 +75,7 @@ class Site:
     def start_operator(self, **changes: Any) -> Operator:
         """Start an operator of this namespace."""
         operator = Operator(replace(self.options, **changes), self.traffic)
-        task = asyncio.create_task(operator.run())
-        task.add_done_callback(_tell_failure)
-        self.operators.append((operator, task))
+        self.operators.append((operator, asyncio.create_task(_kept_running(operator))))
         return operator
 
     async def until_waiting(self) -> None:
@@ -179,10 +179,14 @@ class Site:
         return yaml.safe_dump({"status": status, "pods": pods}, width=160)
 
 
-def _tell_failure(task: asyncio.Task[None]) -> None:
-    """Leave in a test's output why an operator ended that nobody had ended."""
-    if not task.cancelled() and task.exception() is not None:
-        print(f"operator ended: {task.exception()!r}")
+async def _kept_running(operator: Operator) -> None:
+    """Run an operator again when it must start over, as Kubernetes does with its container."""
+    while True:
+        try:
+            await operator.run()
+        except OmniError as error:
+            print(f"operator starts over: {error}")
+        await asyncio.sleep(START_OVER_SECONDS)
 
 
 def _line(pod: Manifest) -> str:

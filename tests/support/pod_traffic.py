@@ -23,6 +23,7 @@ class PlayedTraffic:
         in_flight: requests by pod name.
         draining: names of pods that were told to drain.
         silent: whether gateways do not answer.
+        answers: what a pod answers on a path, null for nothing.
         told: every path that was posted, with the pod's name.
     """
 
@@ -31,6 +32,7 @@ class PlayedTraffic:
     in_flight: dict[str, int] = field(default_factory=dict)
     draining: set[str] = field(default_factory=set)
     silent: bool = False
+    answers: Callable[[Mapping[str, Any], str], str | None] = lambda *_: None
     told: list[tuple[str, str]] = field(default_factory=list)
 
     async def seen(self, gateways: GatewayAddress) -> GatewaysSeen | None:
@@ -55,6 +57,14 @@ class PlayedTraffic:
             (self.draining.add if path == "/drain" else self.draining.discard)(name)
             return
         raise PodUnreachable(f"no pod has the address {ip}")
+
+    async def ask(self, ip: str, ports: Sequence[int], path: str) -> tuple[str, ...] | None:
+        """Answer for every container of a pod."""
+        for pod in self.running():
+            if pod["status"].get("podIP") == ip:
+                said = self.answers(pod, path)
+                return None if said is None else (said,) * len(ports)
+        return None
 
     def _is_known(self, pod: Mapping[str, Any]) -> bool:
         labels = pod["metadata"].get("labels") or {}

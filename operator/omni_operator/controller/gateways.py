@@ -61,6 +61,9 @@ class Traffic(Protocol):
             PodUnreachable: one of them did not take it.
         """
 
+    async def ask(self, ip: str, ports: Sequence[int], path: str) -> tuple[str, ...] | None:
+        """Return what every container of a pod answers, None unless all of them do."""
+
 
 class GrpcTraffic:
     """Traffic over the network; keeps no connection, so that none outlives its certificate."""
@@ -86,6 +89,21 @@ class GrpcTraffic:
                     answer.raise_for_status()
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise PodUnreachable(f"POST {url}: {error or 'no answer'}") from error
+
+    async def ask(self, ip: str, ports: Sequence[int], path: str) -> tuple[str, ...] | None:
+        """Ask the containers one after the other over plain HTTP."""
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        said: list[str] = []
+        for port in ports:
+            url = f"http://{_host(ip)}:{port}{path}"
+            try:
+                async with self._session.get(url, timeout=timeout) as answer:
+                    answer.raise_for_status()
+                    said.append(await answer.text())
+            except (aiohttp.ClientError, TimeoutError) as error:
+                logger.debug("pod does not answer", url=url, error=error or "no answer")
+                return None
+        return tuple(said)
 
     async def _ask(
         self, ip: str, gateways: GatewayAddress

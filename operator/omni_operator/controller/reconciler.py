@@ -19,6 +19,7 @@ from omni_operator.controller.events import EventRecorder
 from omni_operator.controller.executor import Executor
 from omni_operator.controller.gateways import GatewayAddress, Traffic
 from omni_operator.controller.metrics import Metrics
+from omni_operator.controller.pod_words import DOWNLOAD_SECONDS, ask_pods, is_downloading
 from omni_operator.controller.profiles import ProfileReader
 from omni_operator.controller.resources import GROUPS, PODS
 from omni_operator.controller.status_writer import StatusWriter
@@ -81,7 +82,7 @@ class Reconciler:
         for action in decision.actions:
             await self.executor.execute(key, action, store)
         pause = await self._report(key, manifest, decision, store)
-        waits = (pause, decision.requeue_seconds, *self._own_waits(pipeline))
+        waits = (pause, decision.requeue_seconds, *self._own_waits(pipeline, observed))
         return min((wait for wait in waits if wait), default=None)
 
     async def _observe(
@@ -99,6 +100,7 @@ class Reconciler:
             pods=pods,
             profiles=await self.profiles.read(manifest),
             gateways=await self._ask_gateways(pipeline, pods),
+            told=await ask_pods(self.traffic, pods),
         )
 
     async def _ask_gateways(
@@ -154,10 +156,12 @@ class Reconciler:
         await self.events.record(manifest, decision.events)
         return 0.0
 
-    def _own_waits(self, pipeline: OmniPipeline | None) -> Iterator[float]:
+    def _own_waits(self, pipeline: OmniPipeline | None, observed: Observed) -> Iterator[float]:
         """Yield when to look again for what is not watched."""
         if pipeline is None:
             return
+        if any(is_downloading(pod) for pod in observed.pods):
+            yield DOWNLOAD_SECONDS
         if pipeline.spec.profile_refs:
             yield self.profile_seconds
         if pipeline.spec.certificates.mode == "Operator":

@@ -11,7 +11,9 @@ from omni_operator.names import (
     ANNOTATION_DELETION_COST,
     ANNOTATION_DRAIN_STARTED,
     ANNOTATION_GPUS,
+    ANNOTATION_MPS_CLIENTS,
     APP_COMPONENT,
+    DOWNLOAD_CONTAINER,
     LABEL_REVISION,
     LABEL_SHAPE,
     READINESS_GATE,
@@ -75,6 +77,18 @@ def gateway_pods(observed: Observed) -> Iterator[Manifest]:
     for pod in observed.pods:
         if labels_of(pod).get(APP_COMPONENT) == "gateway":
             yield pod
+
+
+def mps_clients(pod: Manifest) -> int:
+    """Return the processes of a pod that are to attach to its MPS daemon; 0 where it has none."""
+    return int(annotations_of(pod).get(ANNOTATION_MPS_CLIENTS, "0"))
+
+
+def downloads(pod: Manifest) -> Iterator[Manifest]:
+    """Yield the state of the container that fetches the checkpoint of a pod, if it has one."""
+    for one in pod.get("status", {}).get("initContainerStatuses") or ():
+        if one.get("name") == DOWNLOAD_CONTAINER:
+            yield one
 
 
 def pod_state(pod: Manifest, gateways: GatewaysSeen | None) -> PodState:

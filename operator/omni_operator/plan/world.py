@@ -31,14 +31,25 @@ class PodTraffic:
         in_flight: unfinished requests that need it, all gateways together.
         draining: whether it told them that it takes no new requests.
         revision: revision it registered with.
-        mps_attached: processes of the pod that attached to their MPS daemon; null where none says.
     """
 
     routable: bool
     in_flight: int
     draining: bool = False
     revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTold:
+    """What a pod says of itself; null where it says nothing.
+
+    Attributes:
+        mps_attached: processes that are attached to its MPS daemon.
+        downloaded: bytes of the checkpoint that are on its volume, and how many there will be.
+    """
+
     mps_attached: int | None = None
+    downloaded: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +80,14 @@ class Observed:
         pods: pods of the pipeline, stages and gateways: metadata, spec.nodeName and status.
         profiles: text of the profile ConfigMaps that exist.
         gateways: null while no gateway answers: nothing is drained and no gate is cleared then.
+        told: what pods that were asked say of themselves, by name.
     """
 
     objects: Mapping[ObjectId, Manifest] = field(default_factory=dict)
     pods: tuple[Manifest, ...] = ()
     profiles: Profiles = field(default_factory=dict)
     gateways: GatewaysSeen | None = None
+    told: Mapping[str, PodTold] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ def download_command(view: PipelineView, directory: str) -> list[str]:
     if model is None or model.repo is None:
         return words
     words += ["--repo", model.repo, "--revision", model.revision or "main"]
-    return [*words, "--directory", directory]
+    # No other container listens there before it has ended.
+    return [*words, "--directory", directory, "--progress-port", str(HEALTH_PORT)]
 
 
 def gateway_command(view: PipelineView) -> list[str]:

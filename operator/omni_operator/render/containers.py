@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from omni_operator.names import (
+    DOWNLOAD_CONTAINER,
     HEALTH_PORT,
     HUB_TOKEN_VARIABLE,
     METRICS_PORT,
@@ -92,7 +93,7 @@ def download_container(view: PipelineView, pins: Pins, volume: Volume) -> dict[s
         token = {"name": model.token_secret_ref.name, "key": model.token_secret_ref.key}
         variables.append({"name": HUB_TOKEN_VARIABLE, "valueFrom": {"secretKeyRef": token}})
     return {
-        "name": "download",
+        "name": DOWNLOAD_CONTAINER,
         **image(view, pins),
         "command": download_command(view, model_directory(model)),
         "env": variables,

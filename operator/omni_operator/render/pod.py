@@ -7,6 +7,7 @@ from typing import Any
 from omni_operator.api.groups import PodTemplate, Toleration
 from omni_operator.api.spec import OmniPipelineSpec
 from omni_operator.names import (
+    ANNOTATION_MPS_CLIENTS,
     LABEL_PROCESS_PREFIX,
     LABEL_REVISION,
     LABEL_SHAPE,
@@ -63,7 +64,11 @@ def stage_pod(
         # Equal process ids in two containers make CUDA take one process for the other.
         spec["shareProcessNamespace"] = True
     labels = shape_labels(view.name, shape) | {LABEL_REVISION: revision}
-    template = patched({"metadata": {"labels": labels}, "spec": spec}, shape.settings.pod_template)
+    metadata: Manifest = {"labels": labels}
+    if shape.mps:
+        clients = sum(unit.mps_client for unit in shape.units)
+        metadata["annotations"] = {ANNOTATION_MPS_CLIENTS: str(clients)}
+    template = patched({"metadata": metadata, "spec": spec}, shape.settings.pod_template)
     template["spec"] |= _completed_init_containers(view, pins, template["spec"])
     return template
 

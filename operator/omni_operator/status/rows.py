@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from omni_operator.api.status import GroupStatus, ModelStatus, ScaleStatus
 from omni_operator.names import LABEL_SHAPE
-from omni_operator.plan.cluster_state import labels_of, stage_pods
+from omni_operator.plan.cluster_state import downloads, labels_of, mps_clients, stage_pods
 from omni_operator.plan.fleet import Fleet
 from omni_operator.plan.observed import PodState, Workload
 from omni_operator.plan.revisions import ShapeTarget
@@ -15,6 +15,8 @@ from omni_operator.plan.world import Observed
 from omni_operator.render.manifest import Manifest
 from omni_operator.render.optional import group_selector
 from omni_operator.render.view import PipelineView
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def group_rows(
@@ -32,20 +34,17 @@ def groups_ready(rows: Iterable[GroupStatus]) -> str:
 
 
 def attached(shape: PodShape, observed: Observed) -> tuple[int, int] | None:
-    """Return attached and expected MPS clients of a shape's routable pods.
+    """Return attached and expected MPS clients of a shape's pods.
 
     Null where no MPS is, or no pod says anything of it yet.
     """
-    if not shape.mps or observed.gateways is None:
-        return None
-    clients = sum(unit.mps_client for unit in shape.units)
     said = [
-        seen.mps_attached
+        (told.mps_attached, mps_clients(pod))
         for pod in _pods_of(shape.name, observed)
-        if (seen := observed.gateways.pods.get(pod.get("status", {}).get("podIP", "")))
-        and seen.mps_attached is not None
+        if (told := observed.told.get(pod["metadata"]["name"])) is not None
+        and told.mps_attached is not None
     ]
-    return (sum(said), clients * len(said)) if said else None
+    return (sum(one for one, _ in said), sum(one for _, one in said)) if said else None
 
 
 def model_status(view: PipelineView, observed: Observed) -> ModelStatus:
@@ -55,15 +54,17 @@ def model_status(view: PipelineView, observed: Observed) -> ModelStatus:
         source = view.config.model_path
         return ModelStatus(source=source)
     source = model.repo if model.revision is None else f"{model.repo}@{model.revision}"
-    statuses = [
-        one
-        for pod in stage_pods(observed)
-        for one in pod.get("status", {}).get("initContainerStatuses") or ()
-        if one.get("name") == "download"
-    ]
+    statuses = [one for pod in stage_pods(observed) for one in downloads(pod)]
     done = sum(bool(one.get("ready")) for one in statuses)
-    phase = "Ready" if statuses and done == len(statuses) else "Downloading"
-    return ModelStatus(source=source, phase=phase, progress=f"{done}/{len(statuses)} pods have it")
+    if statuses and done == len(statuses):
+        return ModelStatus(source=source, phase="Ready")
+    told = [one.downloaded for one in observed.told.values() if one.downloaded is not None]
+    progress = f"{done}/{len(statuses)} pods have it"
+    if told:
+        # Pods with one volume see the same files, and those with volumes of their own differ.
+        have, of = min(told)
+        progress = f"{_size(have)} of {_size(of)} ({100 * have // max(of, 1)} %), {progress}"
+    return ModelStatus(source=source, phase="Downloading", progress=progress)
 
 
 def scale_status(view: PipelineView, fleet: Fleet) -> ScaleStatus:
@@ -114,3 +115,9 @@ def _in_flight(pods: list[PodState]) -> int | None:
 
 def _pods_of(shape: str, observed: Observed) -> list[Manifest]:
     return [pod for pod in stage_pods(observed) if labels_of(pod).get(LABEL_SHAPE) == shape]
+
+
+def _size(count: int) -> str:
+    """Return bytes as people write them, in binary units."""
+    power = min(len(UNITS) - 1, max(0, count.bit_length() - 1) // 10)
+    return f"{count / 1024**power:.1f} {UNITS[power]}" if power else f"{count} B"

@@ -117,7 +117,7 @@ def test_a_download_comes_first_and_alone_sees_the_token() -> None:
     del manifest["spec"]["config"]["model_path"]
     pod = pod_of(manifest, "decode")["spec"]
     (download,) = pod["initContainers"]
-    assert download["command"][-2:] == ["--directory", "/models/Qwen--Q/main"]
+    assert download["command"][-4:-2] == ["--directory", "/models/Qwen--Q/main"]
     assert any(one["name"] == "HF_TOKEN" for one in download["env"])
     for container in pod["containers"]:
         assert not any(one["name"] == "HF_TOKEN" for one in container["env"])
