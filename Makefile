@@ -22,7 +22,11 @@ UV = $(eval UV := $$(shell python3 scripts/bootstrap_uv.py))$(UV)
 sync = echo "set-up: $(VENV) with $(1)" && UV_PROJECT_ENVIRONMENT=$(VENV) $(addprefix PYENV_VERSION=,$(PYTHON)) $(UV) sync --quiet --frozen \
 	$(addprefix --python ,$(PYTHON)) $(addprefix --extra ,$(1))
 
-.PHONY: help setup setup-runtime test test-all check generate pictures bench soak demo lock cuda-constraints clean
+# All tests on a node need torch in the image of stages, and GPUs to count.
+WHOLE_NODE := OMNIPIPE_STAGE=cpu OMNIPIPE_FAKE_GPUS=2
+cluster = OMNIPIPE_PYTHON=$(abspath $(BIN))/python scripts/cluster/cluster.sh
+
+.PHONY: help setup setup-runtime test test-all check generate pictures bench soak demo cluster cluster-down demo-k8s e2e lock cuda-constraints clean
 .DEFAULT_GOAL := help
 
 help:  ## Show the targets
@@ -42,7 +46,7 @@ test:  ## Set up, check and run every test that this machine can run
 
 test-all:  ## The same, with what takes minutes: all of transformers' parity, all faults
 	@$(call sync,$(SYNC_EXTRAS)) --inexact
-	$(BIN)/python -m pytest -m ""
+	$(WHOLE_NODE) $(BIN)/python -m pytest -m ""
 
 check: setup  ## Lint, types, import contract, generated files, lock
 	$(BIN)/ruff check --quiet
@@ -69,17 +73,17 @@ soak: setup  ## Send requests for minutes while groups are killed and clients le
 demo: setup-runtime  ## Run the speech pipeline on this CPU with a tiny checkpoint, and ask it something
 	$(BIN)/python -m scripts.demo
 
-cluster:  ## Find or start a Kubernetes cluster, build the images and load them
-	@scripts/cluster/cluster.sh up
+cluster: setup  ## Find or start a Kubernetes cluster, build the images and load them
+	@$(cluster) up
 
 cluster-down:  ## Remove what `make cluster` started
-	@scripts/cluster/cluster.sh down
+	@$(cluster) down
 
-demo-k8s: setup  ## Install omnipipe on a cluster, apply a pipeline there, and ask it something
-	@scripts/cluster/demo.sh
+demo-k8s: setup  ## Install omnipipe on a cluster, apply a speech pipeline there, and ask it something
+	@OMNIPIPE_PYTHON=$(abspath $(BIN))/python scripts/cluster/demo.sh
 
-e2e: setup  ## Run the tests that need a real Kubernetes node
-	OMNIPIPE_E2E=1 $(BIN)/python -m pytest tests/e2e -s
+e2e: setup-runtime  ## Run every test that needs a real Kubernetes node, faults included
+	$(WHOLE_NODE) $(BIN)/python -m pytest tests/e2e -m "" -s
 
 lock:  ## Update uv.lock after a change of dependencies, then the image's constraints
 	$(UV) lock

@@ -30,7 +30,7 @@ PURPOSES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "mmdebstrap": ("mmdebstrap",),
     },
 }
-"""For each purpose its packages, and programs or files that show that one is there: one suffices."""
+"""For each purpose its packages, each with signs, programs or files: any shows that it is there."""
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser_program import why_no_browser
-from tests.support.cluster_programs import why_no_cluster
+from tests.support.cluster_programs import why_no_cluster, why_no_node
 
 SKIPS_FAIL = os.environ.get("OMNIPIPE_CI") == "1"
 MAY_SKIP_IN_CI = "gpu"
@@ -36,6 +36,7 @@ MISSING: Mapping[str, Callable[[], str | None]] = {
     "go": _go_missing,
     "browser": why_no_browser,
     "cluster": why_no_cluster,
+    "node": why_no_node,
     "gpu": _gpu_missing,
 }
 """For each marker, why its requirement is not met here, or None."""

@@ -23,23 +23,36 @@ WORD_SAMPLES = 960
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
-def make_writer(step_seconds: float = 0.0, max_rows: int = 64) -> StreamingScheduler[Writing]:
+def make_writer(
+    step_seconds: float = 0.0, max_rows: int = 64, gpu_id: int | None = None
+) -> StreamingScheduler[Writing]:
     """Make the stage that writes words.
 
     Args:
         step_seconds: how long a step takes, whatever the number of rows.
         max_rows: most requests in one step.
+        gpu_id: where it is placed, to try how GPUs are shared; it computes nothing there.
     """
     return StreamingScheduler(Writer(step_seconds), max_rows=max_rows)
 
 
-def make_decode(max_rows: int = 64) -> StreamingScheduler[Telling]:
-    """Make the terminal that shows words. `max_rows`: most requests in one step."""
+def make_decode(max_rows: int = 64, gpu_id: int | None = None) -> StreamingScheduler[Telling]:
+    """Make the terminal that shows words.
+
+    Args:
+        max_rows: most requests in one step.
+        gpu_id: where it is placed; see `make_writer`.
+    """
     return StreamingScheduler(Teller("text", _shown, _text_result), max_rows=max_rows)
 
 
-def make_code2wav(max_rows: int = 64) -> StreamingScheduler[Telling]:
-    """Make the terminal that speaks words. `max_rows`: most requests in one step."""
+def make_code2wav(max_rows: int = 64, gpu_id: int | None = None) -> StreamingScheduler[Telling]:
+    """Make the terminal that speaks words.
+
+    Args:
+        max_rows: most requests in one step.
+        gpu_id: where it is placed; see `make_writer`.
+    """
     return StreamingScheduler(Teller("audio", _spoken, _audio_result), max_rows=max_rows)
 
 

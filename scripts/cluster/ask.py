@@ -1,40 +1,121 @@
-"""Asks a pipeline one thing with the Python client; prints the words and keeps the speech.
+"""Shows a pipeline a picture, plays it a sound and asks about them; prints words, keeps speech.
 
-python -m scripts.cluster.ask TARGET QUESTION WAV
+python -m scripts.cluster.ask sdk HOST:PORT QUESTION WAV
+python -m scripts.cluster.ask openai URL QUESTION WAV
 """
 
 from __future__ import annotations
 
+import base64
+import io
+import struct
 import sys
 import wave
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from omni_client import OmniClient
-from omni_client.sound import Audio
+from omni_wire.messages import Tree
 
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 300.0
+MOST_TOKENS = 32
+SAMPLE_RATE = 16_000
 
 
 def main() -> int:
     """Ask; returns the exit status."""
-    target, question, path = sys.argv[1:]
-    with OmniClient(target, timeout_seconds=ANSWER_SECONDS) as client:
-        answer = client.chat(question, modalities=["text", "audio"])
-    print(f"> {question}\n{answer.text}")
-    if answer.audio is None:
+    kind, target, question, path = sys.argv[1:]
+    words, speech = CLIENTS[kind](target, question)
+    print(f"> {question}\n{words}")
+    if not speech:
         print("the pipeline answered without speech", file=sys.stderr)
         return 1
-    _write(Path(path), answer.audio)
-    print(f"{answer.audio.seconds:.2f} s of speech in {path}")
+    Path(path).write_bytes(speech)
+    with wave.open(path) as file:
+        print(f"{file.getnframes() / file.getframerate():.2f} s of speech in {path}")
     return 0
 
 
-def _write(path: Path, audio: Audio) -> None:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(audio.sample_rate)
-        file.writeframes(audio.pcm16())
+def ask_by_sdk(target: str, question: str) -> tuple[str, bytes]:
+    """Return words and a wav file, from the gRPC API."""
+    inputs: dict[str, Tree] = {
+        "messages": [{"role": "user", "content": question}],
+        "images": [_picture()],
+        "audios": [_sound()],
+    }
+    params: dict[str, Tree] = {
+        "max_tokens": MOST_TOKENS,
+        "talker_max_tokens": MOST_TOKENS,
+        "seed": 7,
+    }
+    with (
+        OmniClient(target, timeout_seconds=ANSWER_SECONDS) as client,
+        client.generate(inputs, modalities=["text", "audio"], params=params) as events,
+    ):
+        answer = events.answer()
+    return answer.text, b"" if answer.audio is None else answer.audio.to_wav()
+
+
+def ask_by_openai(url: str, question: str) -> tuple[str, bytes]:
+    """Return words and a wav file, from the HTTP API, by OpenAI's own client."""
+    from openai import OpenAI
+
+    sound = base64.b64encode(_sound()).decode()
+    picture = "data:image/png;base64," + base64.b64encode(_picture()).decode()
+    content: Any = [
+        {"type": "text", "text": question},
+        {"type": "image_url", "image_url": {"url": picture}},
+        {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}},
+    ]
+    with OpenAI(base_url=url, api_key="none", timeout=ANSWER_SECONDS) as client:
+        answer = client.chat.completions.create(
+            model=client.models.list().data[0].id,
+            messages=[{"role": "user", "content": content}],
+            modalities=["text", "audio"],
+            audio={"voice": "Ethan", "format": "wav"},
+            max_completion_tokens=MOST_TOKENS,
+            seed=7,
+            extra_body={"talker_max_new_tokens": MOST_TOKENS},
+        )
+    message = answer.choices[0].message
+    speech = b"" if message.audio is None else base64.b64decode(message.audio.data)
+    return message.content or "", speech
+
+
+CLIENTS: Mapping[str, Callable[[str, str], tuple[str, bytes]]] = {
+    "sdk": ask_by_sdk,
+    "openai": ask_by_openai,
+}
+
+
+def _picture() -> bytes:
+    """A red square on white as PNG, written by hand: the set-up has no library for pictures."""
+    pixels = np.full((160, 224, 3), 255, np.uint8)
+    pixels[30:130, 40:140] = (220, 20, 60)
+    height, width, _ = pixels.shape
+    rows = np.concatenate((np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)), axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+
+
+def _sound() -> bytes:
+    seconds = np.arange(SAMPLE_RATE, dtype=np.float32) / SAMPLE_RATE
+    samples = np.rint(12_000 * np.sin(2 * np.pi * 440 * seconds)).astype("<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(SAMPLE_RATE)
+        out.writeframes(samples.tobytes())
+    return file.getvalue()
 
 
 if __name__ == "__main__":

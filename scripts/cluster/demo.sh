@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# From nothing to an answer on Kubernetes: a cluster, omnipipe by Helm, a pipeline, one request by the
-# Python client and one by plain HTTP, and what the cluster then tells about the pipeline.
+# From nothing to speech on Kubernetes: a cluster, omnipipe by Helm, a pipeline, one request by the
+# Python client and one by OpenAI's, and what the cluster then tells about the pipeline.
 #
-#   demo.sh [MANIFEST]     an OmniPipeline; examples/kubernetes/chat.yaml when absent
+#   demo.sh [MANIFEST]     an OmniPipeline; examples/qwen3-omni-tiny.yaml when absent
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$(dirname "$(dirname "$here")")"
-manifest=${1:-examples/kubernetes/chat.yaml}
-question='Hello from Kubernetes'
+manifest=${1:-examples/qwen3-omni-tiny.yaml}
+question='What do you see in the picture, and what do you hear?'
 out=build/demo-k8s
-ready_seconds=${OMNIPIPE_READY_SECONDS:-300}
+python=${OMNIPIPE_PYTHON:-.venv/bin/python}
+ready_seconds=${OMNIPIPE_READY_SECONDS:-600}
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 now() { date +%s%N; }
 since() { printf '%d.%03d s' $((($(now) - $1) / 1000000000)) $((($(now) - $1) / 1000000 % 1000)); }
 
-# Keeps running in the background until the script ends; prints the local port.
+# Keeps running in the background until the script ends; sets the local port.
 forward() { # SERVICE PORT
   local log=$out/port-forward-$2.log
   kubectl port-forward "service/$1" ":$2" >"$log" 2>&1 &
@@ -50,17 +51,14 @@ kubectl wait "omni/$name" --for=condition=Ready --timeout="${ready_seconds}s" \
 echo "ready after $(since "$began")"
 kubectl get pods --selector "omnipipe.dev/pipeline=$name"
 
-say "one request by the Python client, gRPC"
+say "one request by the Python client: a picture and a sound in, text and speech out"
 forward "$name-gateway" 8443
-.venv/bin/python -m scripts.cluster.ask "127.0.0.1:$port" "$question" "$out/answer.wav"
+$python -m scripts.cluster.ask sdk "127.0.0.1:$port" "$question" "$out/answer.wav"
 echo "first answer $(since "$began") after kubectl apply"
 
-say "one request by plain HTTP, OpenAI's format"
+say "one request by OpenAI's client"
 forward "$name-gateway" 8000
-curl --silent --show-error --fail "http://127.0.0.1:$port/v1/chat/completions" \
-  --header 'Content-Type: application/json' \
-  --data "{\"model\": \"$name\", \"messages\": [{\"role\": \"user\", \"content\": \"$question\"}]}"
-echo
+$python -m scripts.cluster.ask openai "http://127.0.0.1:$port/v1" "$question" "$out/openai.wav"
 
 say "kubectl describe omni $name"
 kubectl describe "omni/$name" | tee "$out/describe.txt"

@@ -5,15 +5,25 @@
 #   node.sh down           stop it and remove what it made, images included
 #   node.sh load TAR…      import image archives
 #   node.sh has IMAGE      succeed when that image is there
+#   node.sh tag IMAGE NAME  give it one more name
 #   node.sh kubeconfig     print the path of its kubeconfig
+#   node.sh programs       build its programs, and nothing else
 #   node.sh stop|start P   stop or start one program (apiserver, kubelet, coredns, …), to see who minds
 #
 # etcd, API server, controller-manager, scheduler, kubelet and kube-proxy are the real programs, built
 # by build.sh into $BIN; pods run in Debian's containerd and runc; CoreDNS answers on the node address.
+#
+# Its GPUs are fake: nvidia.com/gpu by a device plugin, the DeviceClass fake-gpu by the example
+# driver of Dynamic Resource Allocation. Pods get them counted and allocated, and find no device.
+#
 # Needs root. Everything it writes is under $STATE; it adds two network bridges and iptables rules.
+#
+# OMNIPIPE_FAKE_GPUS     how many (2; 0 for none)
+# OMNIPIPE_PYTHON        what runs their device plugin: a Python with the development extras
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$(dirname "$here")")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/omnipipe
 BIN=${OMNIPIPE_CLUSTER_BIN:-$cache/bin}
 STATE=${OMNIPIPE_CLUSTER_STATE:-/tmp/omnipipe-node}
@@ -25,6 +35,8 @@ pod_range=10.244.0.0/16
 service_range=10.96.0.0/16
 api=https://127.0.0.1:6443
 start_seconds=60
+fake_gpus=${OMNIPIPE_FAKE_GPUS:-2}
+python=${OMNIPIPE_PYTHON:-$root/.venv/bin/python}
 
 say() { printf 'node: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -126,7 +138,9 @@ T
 
 # --- programs ----------------------------------------------------------------------------------
 
-programs=(etcd apiserver controller-manager scheduler containerd kubelet proxy coredns)
+services=(etcd apiserver controller-manager scheduler containerd kubelet proxy coredns fake-gpus fake-dra)
+node_programs=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
+  coredns helm)
 
 command_of() { # NAME — sets `command`
   local as_admin=(--kubeconfig "$STATE/admin.kubeconfig") client=http://127.0.0.1:2379
@@ -157,8 +171,15 @@ command_of() { # NAME — sets `command`
       --root-dir="$STATE/kubelet" --cert-dir="$STATE/pki") ;;
     proxy) command=(kube-proxy "${as_admin[@]}" --proxy-mode=iptables --hostname-override=$node
       --cluster-cidr=$pod_range --conntrack-max-per-core=0) ;;
+    # From the root, where its package is.
+    fake-gpus) command=(env -C "$root" "$python" -m tests.support.fake_gpus
+      "$STATE/kubelet/device-plugins" "$fake_gpus") ;;
+    fake-dra) command=(dra-example-kubeletplugin --node-name $node --num-devices "$fake_gpus"
+      --kubeconfig "$STATE/admin.kubeconfig" --cdi-root "$STATE/cdi"
+      --kubelet-plugins-directory-path "$STATE/kubelet/plugins"
+      --kubelet-registrar-directory-path "$STATE/kubelet/plugins_registry") ;;
     coredns) command=(coredns -conf "$STATE/Corefile") ;;
-    *) die "no program '$1'; known: ${programs[*]}" ;;
+    *) die "no program '$1'; known: ${services[*]}" ;;
   esac
 }
 
@@ -187,16 +208,15 @@ stop() { # NAME
 
 # --- the node ----------------------------------------------------------------------------------
 
+programs() {
+  "$here/build.sh" "$BIN" "${node_programs[@]}"
+  [ "$fake_gpus" = 0 ] || "$here/build.sh" "$BIN" dra-example-kubeletplugin
+}
+
 require() {
   [ "$(id -u)" = 0 ] || die "needs root: it makes network bridges and containers"
-  local missing=() program
-  for program in containerd runc ctr iptables conntrack openssl ip; do
-    command -v "$program" >/dev/null || missing+=("$program")
-  done
-  [ -x /usr/lib/cni/bridge ] || missing+=(cni-plugins)
-  [ ${#missing[@]} -eq 0 ] || die "missing ${missing[*]}; on Debian: apt-get install containerd runc \
-containernetworking-plugins iptables conntrack openssl iproute2"
-  "$here/build.sh" "$BIN"
+  python3 "$root/scripts/packages.py" node
+  programs
 }
 
 up() {
@@ -219,7 +239,20 @@ up() {
   for program in controller-manager scheduler kubelet proxy coredns; do start "$program"; done
   await "the node" kubectl --kubeconfig "$STATE/admin.kubeconfig" \
     wait --for=condition=Ready node/$node --timeout=1s
+  [ "$fake_gpus" = 0 ] || add_fake_gpus
   echo "$STATE/admin.kubeconfig"
+}
+
+add_fake_gpus() {
+  start fake-gpus
+  start fake-dra
+  kubectl --kubeconfig "$STATE/admin.kubeconfig" apply -f - >/dev/null <<K
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: fake-gpu}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
+K
+  say "$fake_gpus fake GPUs: nvidia.com/gpu, and DeviceClass fake-gpu"
 }
 
 containers() { ctr -a "$STATE/containerd.sock" -n k8s.io "$@"; }
@@ -232,7 +265,7 @@ down() {
   for task in $(containers task ls -q 2>/dev/null); do
     containers task delete -f "$task" >/dev/null 2>&1 || true
   done
-  for program in "${programs[@]}"; do stop "$program"; done
+  for program in "${services[@]}"; do stop "$program"; done
   grep " $STATE/" /proc/mounts | cut -d' ' -f2 | sort -r | xargs -r umount -l 2>/dev/null || true
   for link in $(ip -o link show master omni-pods 2>/dev/null | sed 's/^[0-9]*: \([^@:]*\).*/\1/') \
     omni-pods omni-node; do
@@ -246,9 +279,11 @@ case ${1:-} in
   up) up ;;
   down) down ;;
   kubeconfig) echo "$STATE/admin.kubeconfig" ;;
+  programs) programs ;;
   load) shift; for archive; do containers image import "$archive" >/dev/null; done ;;
+  tag) containers image tag --force "${2:?an image}" "${3:?a name}" >/dev/null ;;
   has) has_image "${2:?an image}" ;;
   start) start "${2:?a program}" ;;
   stop) stop "${2:?a program}" ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,23s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

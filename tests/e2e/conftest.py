@@ -1,34 +1,44 @@
 """Runs on a real node: containers, kubelet, Services, DNS and the chart, nothing played.
 
-Making images and a cluster takes minutes: these tests run when `make e2e` asks for them.
+What takes seconds once there is a node runs with `make test`; `make e2e` runs all of it.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.faults import Scene
+from tests.support.cluster_load import parrot_load
 from tests.support.node import Node, Pipeline, installed_node
-
-ASKED = os.environ.get("OMNIPIPE_E2E") == "1"
-
-collect_ignore_glob = [] if ASKED else ["test_*.py"]
-
-
-def pytest_report_header() -> str:
-    return "end to end: asked for" if ASKED else "end to end: left out; `make e2e` runs these tests"
+from tests.support.parrot import parrot, parrot_of_three
 
 
 @pytest.fixture(scope="session")
-def node() -> Node:
+def node() -> Iterator[Node]:
     """A cluster with omnipipe installed by its chart."""
-    return installed_node()
+    with installed_node() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def small(node: Node) -> Iterator[Pipeline]:
+    """The chatting example, Ready."""
+    with node.pipeline(parrot()) as pipeline:
+        yield pipeline
+
+
+@pytest.fixture(scope="module")
+def three(node: Node) -> Iterator[Pipeline]:
+    """The chatting example with a pod for each of its stages, Ready."""
+    with node.pipeline(parrot_of_three()) as pipeline:
+        yield pipeline
 
 
 @pytest.fixture
-def parrot(node: Node) -> Iterator[Pipeline]:
-    """The pipeline of examples/kubernetes/chat.yaml, Ready, in a namespace of its own."""
-    with node.pipeline("examples/kubernetes/chat.yaml") as pipeline:
-        yield pipeline
+def scene(node: Node, three: Pipeline) -> Iterator[Scene]:
+    """The pipeline of three pods, under load."""
+    overrides = three.object()["spec"].get("overrides", [])
+    with three.client() as client, parrot_load(client) as load:
+        yield Scene(node, three, load, overrides)

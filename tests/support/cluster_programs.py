@@ -9,6 +9,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from scripts.packages import missing_packages
+
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
@@ -40,3 +42,15 @@ def kind_works() -> bool:
         return False
     asked = subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=20)
     return asked.returncode == 0
+
+
+def why_no_node() -> str | None:
+    """Return why no node that runs containers can be had here, None when one can."""
+    if os.environ.get("KUBECONFIG") or kind_works():
+        return None
+    if os.geteuid() != 0:
+        return "needs root for a node of its own, or kind, or KUBECONFIG"
+    missing = missing_packages(["node"])
+    if missing:
+        return f"needs {', '.join(missing)}: `scripts/cluster/cluster.sh prepare`, as root"
+    return why_no_cluster()

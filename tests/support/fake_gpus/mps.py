@@ -1,0 +1,40 @@
+"""NVIDIA's MPS control program for pods of a cluster with fake GPUs: mounted where it would lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support import fake_mps_control
+
+PROGRAM = "nvidia-cuda-mps-control"
+SOURCE = "fake_mps_control.py"
+FOLDER = "/opt/fake-mps"
+CALLS = "/tmp/mps-calls"
+"""Where the daemon notes what is asked of it, in the pod."""
+
+
+def programs() -> dict[str, Any]:
+    """Return the ConfigMap with the program."""
+    source = Path(fake_mps_control.__file__).read_text()
+    wrapper = f'#!/bin/sh\nexec python3 -I -S {FOLDER}/{SOURCE} "$@"\n'
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "fake-mps"},
+        "data": {PROGRAM: wrapper, SOURCE: source},
+    }
+
+
+def pod_template() -> dict[str, Any]:
+    """Return a podTemplate that gives the program to the MPS sidecar."""
+    sidecar = {
+        "name": "mps",
+        "env": [
+            {"name": "FAKE_MPS_CALLS", "value": CALLS},
+            {"name": "PATH", "value": f"{FOLDER}:/opt/omnipipe/bin:/usr/bin:/bin"},
+        ],
+        "volumeMounts": [{"name": "fake-mps", "mountPath": FOLDER}],
+    }
+    volume = {"name": "fake-mps", "configMap": {"name": "fake-mps", "defaultMode": 0o755}}
+    return {"spec": {"initContainers": [sidecar], "volumes": [volume]}}
