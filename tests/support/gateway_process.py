@@ -22,10 +22,12 @@ class GatewayProcess:
 
     Attributes:
         address: `HOST:PORT` where it serves clients and groups.
+        url: of its HTTP API; empty when it has none.
     """
 
     process: Process
     address: str
+    url: str = ""
 
     @property
     def pid(self) -> int:
@@ -67,9 +69,10 @@ async def gateway_process(
     )
     try:
         assert process.stdout is not None
+        lines = 2 if any(one.startswith("--http=") for one in arguments) else 1
         async with asyncio.timeout(START_SECONDS):
-            line = (await process.stdout.readline()).decode()
-        yield GatewayProcess(process, line.split()[-1])
+            said = [(await process.stdout.readline()).decode().split()[-1] for _ in range(lines)]
+        yield GatewayProcess(process, *said)
     finally:
         if process.returncode is None:
             process.kill()

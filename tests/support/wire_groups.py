@@ -81,8 +81,8 @@ class WireGroup:
     def __post_init__(self) -> None:
         self.lost = asyncio.get_running_loop().create_future()
         base, mark, index = self.group.partition("@")
-        stages = tuple(f"{stage}{mark}{index}" for stage in STAGES[base])
-        self.instances = self.instances or stages
+        if not self.instances:
+            self.instances = tuple(f"{stage}{mark}{index}" for stage in STAGES[base])
         hello = Hello(
             WIRE_VERSION,
             self.config_hash,
@@ -125,7 +125,8 @@ class WireGroup:
             rows.append(Row(key, chunk_id))
         self._steps += 1
         arrays = {
-            name: Tensor.of_numpy(np.asarray(values, np.int64)) for name, values in columns.items()
+            name: Tensor.of_numpy(values if isinstance(values, np.ndarray) else np.array(values))
+            for name, values in columns.items()
         }
         source = self.instance(stage)
         self.link.post(OutputFrame(source, self._steps, modality, tuple(rows), arrays))
