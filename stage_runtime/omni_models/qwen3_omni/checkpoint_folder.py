@@ -56,6 +56,11 @@ class CheckpointFolder:
             raise IncompleteCheckpoint(f"{path} has no readable config.json") from error
         return cls(path, config)
 
+    @property
+    def dtype_name(self) -> str:
+        """Name of the dtype it was saved in, such as `bfloat16`."""
+        return str(torch_dtype(None, self.config)).removeprefix("torch.")
+
     def tensors(self, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield name and value of every tensor under `prefix`, the prefix cut off.
 

@@ -41,6 +41,8 @@ class Plan(Protocol):
     @property
     def gpu_id(self) -> int | None: ...
     @property
+    def checkpoint_dtype(self) -> str: ...
+    @property
     def overrides(self) -> Mapping[str, object]: ...
     @property
     def defaults(self) -> Mapping[str, object]: ...
@@ -54,10 +56,23 @@ def server_arguments(plan: Plan) -> dict[str, Any]:
         "model_path": plan.model_path,
         "model_config_parser": plan.config_parser,
         **HOSTED,
-        **(CPU if plan.gpu_id is None else {"base_gpu_id": plan.gpu_id}),
+        **_device_arguments(plan),
         **plan.defaults,
         **({"tp_size": plan.tp_size} if plan.tp_size > 1 else {}),
     }
     for key, value in plan.overrides.items():
         arguments[RENAMED.get(key, key)] = value
     return arguments
+
+
+def loses_precision(plan: Plan) -> bool:
+    """Return whether SGLang will compute in fewer bits than the checkpoint has, unasked."""
+    asked = plan.overrides.get("dtype", plan.defaults.get("dtype"))
+    return plan.gpu_id is not None and plan.checkpoint_dtype == "float32" and asked is None
+
+
+def _device_arguments(plan: Plan) -> Mapping[str, object]:
+    if plan.gpu_id is not None:
+        return {"base_gpu_id": plan.gpu_id}
+    # SGLang's own default makes float16 of float32, which no CPU computes faster.
+    return {**CPU, "dtype": plan.checkpoint_dtype}

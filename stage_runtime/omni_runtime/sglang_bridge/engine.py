@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omni_config.errors import OmniError
-from omni_runtime.sglang_bridge.arguments import server_arguments
+from omni_runtime.logging import EventLogger
+from omni_runtime.sglang_bridge.arguments import loses_precision, server_arguments
+from omni_runtime.sglang_bridge.contract import SEAMS, Seam, check_seams
 from omni_runtime.sglang_bridge.kv_budget import KvBudget
 from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
 from omni_runtime.sglang_bridge.weight_glob import covering_glob
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
     from omni_runtime.sglang_bridge.row_sampler import LogitsEditor
     from omni_runtime.sglang_bridge.stop_texts import StopTexts
+
+logger = EventLogger(__name__)
 
 _started: list[str] = []
 
@@ -38,10 +42,13 @@ class EnginePlan:
         stage: for messages.
         model_path: folder or hub id of the checkpoint.
         models: package with a module `config`, which registers the parser, and `model`.
+        seams: what that package takes from SGLang.
         config_parser: name of that parser.
         weight_files: files of the checkpoint that hold weights of the stage; of the others as few
             as possible are read.
         gpu_id: device, None for the CPU.
+        checkpoint_dtype: torch dtype of the weights, such as `bfloat16`; on the CPU the engine
+            computes in it where nobody wrote another.
         overrides: `engine.*` as written; they win over everything the bridge sets.
         defaults: what the stage needs where nobody wrote anything.
         model_stops: tokens that end every answer.
@@ -56,9 +63,11 @@ class EnginePlan:
     stage: str
     model_path: str
     models: str
+    seams: tuple[Seam, ...]
     config_parser: str
     weight_files: tuple[str, ...]
     gpu_id: int | None
+    checkpoint_dtype: str
     overrides: Mapping[str, object]
     defaults: Mapping[str, object]
     model_stops: frozenset[int]
@@ -91,9 +100,7 @@ def start_engine(plan: EnginePlan, host: Host) -> HostedScheduler:
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
-    from omni_runtime.sglang_bridge.contract import check_seams
-
-    check_seams()
+    check_seams((*SEAMS, *plan.seams))
     importlib.import_module(f"{plan.models}.config")
     model = importlib.import_module(f"{plan.models}.model").EntryClass
     # SGLang's own hook; without it every process would read the whole checkpoint.
@@ -118,6 +125,12 @@ def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
     from omni_runtime.sglang_bridge.hosted_scheduler import HostedScheduler
     from omni_runtime.sglang_bridge.shared_loader import shared_loading
 
+    if loses_precision(plan):
+        logger.warning(
+            "the checkpoint is float32, and SGLang computes in float16 on a GPU: write "
+            "engine.dtype: float32 for exact answers",
+            stage=plan.stage,
+        )
     args = ServerArgs(**server_arguments(plan))
     args.resolve_once()
     ports = PortArgs.init_new(args)

@@ -88,6 +88,10 @@ class EngineProgram(Protocol):
         """A step has run; its tokens are `result.next_token_ids`, on the device."""
         ...
 
+    def failed(self, batch: ScheduleBatch) -> None:
+        """A step raised; it is neither launched nor settling, and its requests end."""
+        ...
+
     def settling(self, batch: ScheduleBatch) -> None:
         """The host is about to process a step's results; nothing has been released yet."""
         ...
@@ -231,6 +235,10 @@ class EngineScheduler:
         """Let the program see a step that has run."""
         self.program.launched(batch, result)
 
+    def failed(self, batch: ScheduleBatch) -> None:
+        """Let the program see a step that raised."""
+        self.program.failed(batch)
+
     def settling(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         """Let the program see a step before its requests may be released."""
         self.step += 1
@@ -290,7 +298,8 @@ class EngineScheduler:
         until = len(req.output_ids) if finish is None else finish.shown
         tokens = tuple(req.output_ids[row.sent : until])
         row.sent = max(row.sent, until)
-        if row.verdict is not None:
+        failed = finish is not None and finish.error is not None
+        if row.verdict is not None or failed:
             tokens = ()
         return NewTokens(row.key, req.rid, tokens, finish)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal
 
-from omni_wire.errors import InvalidRequest, QueueFull, ServiceError, StageFailed
+from omni_wire.errors import InvalidRequest, QueueFull, ServiceError, StageFailed, StepFailed
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req
@@ -64,6 +64,8 @@ def refusal_of(reason: Mapping[str, object] | None) -> ServiceError:
         reason: `message` and `status_code` by name; None when SGLang gave none.
     """
     message = str((reason or {}).get("message") or "the engine dropped the request")
+    if (reason or {}).get("err_type") == StepFailed.reason:
+        return StepFailed(message)
     match (reason or {}).get("status_code"):
         case HTTPStatus.BAD_REQUEST | 400:
             return InvalidRequest(message)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import torch
 from sglang.srt.managers.io_struct import AbortReq
 from sglang.srt.managers.schedule_batch import NextBatchPlan, Req, ScheduleBatch
 from sglang.srt.managers.scheduler import GenerationBatchResult, Scheduler
@@ -27,6 +28,7 @@ from omni_runtime.sglang_bridge.kv_budget import KvBudget, kv_budget
 from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
 from omni_runtime.sglang_bridge.request import generate_request
 from omni_runtime.sglang_bridge.row_sampler import LogitsEditor, RowSampler
+from omni_runtime.sglang_bridge.step_guard import FailedStep, StepGuard
 from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
 # A loop that is neither idle nor able to run looks again after this long.
@@ -54,6 +56,10 @@ class Host(Protocol):
 
     def launched(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         """The forward pass and the draw of a step are under way or done."""
+        ...
+
+    def failed(self, batch: ScheduleBatch) -> None:
+        """A step raised; its requests end, and its results are not settled."""
         ...
 
     def settling(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
@@ -90,6 +96,7 @@ class HostedScheduler(Scheduler):
     running_batch: ScheduleBatch
     waiting_queue: list[Req]
     row_sampler: RowSampler
+    guard: StepGuard
 
     def __init__(
         self,
@@ -136,6 +143,9 @@ class HostedScheduler(Scheduler):
     def init_model_worker(self) -> None:
         super().init_model_worker()
         runner = self.tp_worker.model_runner
+        self.guard = StepGuard(torch.device(runner.device), self.server_args.tp_size)
+        guarded = self.guard.guarded(self.tp_worker.forward_batch_generation)
+        self.tp_worker.forward_batch_generation = guarded
         self.row_sampler = runner.sampler = RowSampler(runner.sampler, self._editor)
 
     def init_request_dispatcher(self) -> None:
@@ -280,11 +290,18 @@ class HostedScheduler(Scheduler):
         self.host.launching(batch)
         self.row_sampler.begin(batch, batch_rows(batch))
         result = super().run_batch(batch, pp_proxy_tensors)
-        self.host.launched(batch, result)
+        if not isinstance(result, FailedStep):
+            try:
+                self.host.launched(batch, result)
+            except Exception as error:
+                result = self.guard.failed(batch, error)
+        if isinstance(result, FailedStep):
+            self.host.failed(batch)
         return result
 
     def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
-        self.host.settling(batch, result)
+        if not isinstance(result, FailedStep):
+            self.host.settling(batch, result)
         super().process_batch_result(batch, result)
         self.host.settled()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from transformers import AutoConfig
 
 from omni_models.qwen3_omni.checkpoint_folder import CheckpointFolder
+from omni_models.qwen3_omni.seams import TALKER_SEAMS
 from omni_models.qwen3_omni.talker.frame_maker import FrameMaker
 from omni_models.qwen3_omni.talker.program import Pacing, TalkerProgram
 from omni_models.qwen3_omni.talker.prompt_rows import TalkerFacts
@@ -85,9 +86,11 @@ def _plan(
         stage="talker_ar",
         model_path=str(folder.path),
         models=MODELS,
+        seams=TALKER_SEAMS,
         config_parser=PARSER,
         weight_files=folder.weight_files("talker."),
         gpu_id=settings.gpu_id,
+        checkpoint_dtype=folder.dtype_name,
         overrides=settings.overrides,
         defaults=defaults,
         model_stops=frozenset({whole.talker_config.codec_eos_token_id}),

@@ -80,6 +80,7 @@ class MediaRows:
     def __init__(self) -> None:
         self.requests: dict[str, RowsOfRequest] = {}
         self._captures: deque[Capture | None] = deque()
+        self._unsettled = 0
 
     # Called by the model, around its forward pass
 
@@ -115,12 +116,22 @@ class MediaRows:
 
     # Called by the stage, step by step
 
+    def launched(self) -> None:
+        """A prefill has run; it will be settled."""
+        self._unsettled += 1
+
+    def failed(self) -> None:
+        """A step raised, maybe after it had captured rows; it will not be settled."""
+        while len(self._captures) > self._unsettled:
+            self._captures.pop()
+
     def settle(self, batch: ScheduleBatch, store: MediaRowStore) -> dict[str, torch.Tensor]:
         """Store what the oldest open prefill captured; return rows that may leave, by request.
 
         A request's rows leave in the order of its positions, each once.
         """
         capture = self._captures.popleft()
+        self._unsettled -= 1
         requests = {req.rid: req for req in batch.reqs if req.kv.req_pool_idx is not None}
         if capture is not None:
             self._store(capture, requests, batch, store)

@@ -106,7 +106,14 @@ class ThinkerProgram:
         return True
 
     def launched(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
-        """Nothing to do."""
+        """Expect what a prefill captured."""
+        if self.media_rows is not None and batch.forward_mode.is_extend():
+            self.media_rows.launched()
+
+    def failed(self, batch: ScheduleBatch) -> None:
+        """Forget what a prefill captured before it raised."""
+        if self.media_rows is not None:
+            self.media_rows.failed()
 
     def settling(self, batch: ScheduleBatch) -> None:
         """Send hidden rows of media ahead of the tokens that follow them."""

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from omni_models.qwen3_omni.checkpoint_folder import CheckpointFolder
 from omni_models.qwen3_omni.media_blocks import MediaLayout
+from omni_models.qwen3_omni.seams import THINKER_SEAMS
 from omni_models.qwen3_omni.segments import Roles
 from omni_models.qwen3_omni.thinker.media_rows import MediaRows, MediaRowStore
 from omni_models.qwen3_omni.thinker.program import ThinkerFacts, ThinkerProgram
@@ -97,9 +98,11 @@ def _plan(
         stage="thinker",
         model_path=str(folder.path),
         models=MODELS,
+        seams=THINKER_SEAMS,
         config_parser=PARSER,
         weight_files=folder.weight_files("thinker.model.", "thinker.lm_head."),
         gpu_id=settings.gpu_id,
+        checkpoint_dtype=folder.dtype_name,
         overrides=settings.overrides,
         defaults=defaults,
         model_stops=frozenset({whole.im_end_token_id}),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from omni_config.vocabulary import server_args_fields
 from omni_runtime.sglang_bridge import arguments
-from omni_runtime.sglang_bridge.arguments import RENAMED, server_arguments
+from omni_runtime.sglang_bridge.arguments import RENAMED, loses_precision, server_arguments
 
 
 @dataclass
@@ -14,6 +16,7 @@ class Plan:
     model_path: str = "m"
     config_parser: str = "p"
     gpu_id: int | None = 0
+    checkpoint_dtype: str = "bfloat16"
     overrides: dict[str, object] = field(default_factory=dict)
     defaults: dict[str, object] = field(default_factory=dict)
     tp_size: int = 1
@@ -42,6 +45,30 @@ def test_a_cpu_gets_what_runs_there() -> None:
     assert made["device"] == "cpu"
     assert made["attention_backend"] == "torch_native"
     assert made["max_total_tokens"] == 512
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_cpu_computes_as_the_checkpoint_was_saved(dtype: str) -> None:
+    plan = Plan(gpu_id=None, checkpoint_dtype=dtype)
+    assert server_arguments(plan)["dtype"] == dtype
+    assert not loses_precision(plan)
+    plan.overrides["dtype"] = "float16"
+    assert server_arguments(plan)["dtype"] == "float16"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "overrides", "loses"),
+    [
+        ("float32", {}, True),
+        ("float32", {"dtype": "float32"}, False),
+        ("float32", {"dtype": "bfloat16"}, False),
+        ("bfloat16", {}, False),
+    ],
+)
+def test_a_gpu_that_would_compute_in_fewer_bits_unasked_is_noticed(
+    dtype: str, overrides: dict[str, object], loses: bool
+) -> None:
+    assert loses_precision(Plan(checkpoint_dtype=dtype, overrides=overrides)) is loses
 
 
 def test_a_renamed_setting_takes_the_pinned_name() -> None:
