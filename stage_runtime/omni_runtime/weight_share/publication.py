@@ -35,6 +35,10 @@ class SharedMemory(Protocol):
         """Descriptors that a follower needs."""
         ...
 
+    def close(self) -> None:
+        """Let go of what is not the module's own."""
+        ...
+
 
 class Publication:
     """Weights on offer at one socket.
@@ -52,7 +56,10 @@ class Publication:
         self._changed = threading.Condition()
         self._listener = listen(path)
         self._wake, self._woken = socket.socketpair()
-        threading.Thread(target=self._serve, name=f"weights of {path.stem}", daemon=True).start()
+        self._serving = threading.Thread(
+            target=self._serve, name=f"weights of {path.stem}", daemon=True
+        )
+        self._serving.start()
 
     def wait_unused(self, seconds: float) -> bool:
         """Wait until no follower is attached; return whether none is."""
@@ -60,8 +67,9 @@ class Publication:
             return self._changed.wait_for(lambda: not self._followers, max(0.0, seconds))
 
     def close(self) -> None:
-        """Stop offering; whoever is attached sees the end."""
+        """Stop offering; whoever is attached sees the end. The socket's name is free afterwards."""
         self._wake.close()
+        self._serving.join()
 
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -122,3 +130,4 @@ class Publication:
         for follower in self._followers:
             follower.close()
         self._woken.close()
+        self._memory.close()
