@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc
@@ -19,6 +19,7 @@ from omni_gateway.chat.request import refused
 from omni_gateway.chat.service import ChatService
 from omni_gateway.conversation import Conversation, Emit
 from omni_gateway.generate_service import GenerateService, headers, timeout_of
+from omni_gateway.uploads import UploadMemory, Uploads
 from omni_wire.errors import ServiceError
 from omni_wire.status import abort_with
 from omni_wire.trees import to_proto
@@ -36,6 +37,7 @@ class ApiService(GenerateService):
     """Serves `omni.v1.GatewayService`."""
 
     chat: ChatService
+    upload_memory: UploadMemory = field(default_factory=UploadMemory)
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, context: _UnaryContext
@@ -78,8 +80,10 @@ class ApiService(GenerateService):
                 async for event in events:
                     await emit(event)
 
-        async for event in Conversation(answer).run(request_iterator):
-            yield event
+        conversation = Conversation(answer, Uploads(self.upload_memory))
+        async with aclosing(conversation.run(request_iterator)) as events:
+            async for event in events:
+                yield event
 
     async def _streamed(
         self,

@@ -6,7 +6,7 @@ A failed request is an event of the stream; only a broken stream ends with a sta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -30,10 +30,11 @@ class Conversation:
 
     Args:
         answer: answers one request, giving each event to a callable; raises ServiceError.
+        uploads: its files; forgotten at its end.
     """
 
     answer: Answer
-    uploads: Uploads = field(default_factory=Uploads)
+    uploads: Uploads
     _requests: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _events: asyncio.Queue[pb.ConverseEvent | None] = field(
         default_factory=lambda: asyncio.Queue(QUEUED_EVENTS)
@@ -41,7 +42,7 @@ class Conversation:
 
     async def run(
         self, actions: AsyncIterator[pb.ConverseRequest]
-    ) -> AsyncIterator[pb.ConverseEvent]:
+    ) -> AsyncGenerator[pb.ConverseEvent, None]:
         """Yield events until the client has said everything and every request has ended."""
         reader = asyncio.create_task(self._read(actions))
         try:
@@ -53,6 +54,7 @@ class Conversation:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.uploads.close()
 
     async def _read(self, actions: AsyncIterator[pb.ConverseRequest]) -> None:
         try:

@@ -55,6 +55,8 @@ SERVER_OPTIONS = (
     # Two gateways on one port would share its clients at random.
     ("grpc.so_reuseport", 0),
 )
+MAX_CALLS = 4096
+"""Most calls of one port at once, those that wait for an answer included; gRPC refuses others."""
 STOP_SECONDS = 1.0
 """Time for answers that are already decided to reach their clients."""
 
@@ -176,7 +178,9 @@ class GatewayServer:
         # Who is not let in learns nothing, not even that its request could not be read.
         interceptors = [GuardInterceptor(self._clients.guard)] if api else []
         server = grpc.aio.server(
-            interceptors=[*interceptors, DecodeInterceptor()], options=SERVER_OPTIONS
+            interceptors=[*interceptors, DecodeInterceptor()],
+            options=SERVER_OPTIONS,
+            maximum_concurrent_rpcs=MAX_CALLS,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
         names = [HEALTH_SERVICE, reflection.SERVICE_NAME]
