@@ -111,11 +111,20 @@ def wav_header(sample_rate: int, samples: int | None = None) -> bytes:
     )
 
 
+class _Memory(io.BytesIO):
+    """Memory that stays open: of an answer that nobody reads to its end, the garbage collector may
+    take this before the writer, which still writes its end.
+    """
+
+    def close(self) -> None:
+        """Do nothing; the memory goes with its last reference."""
+
+
 class _SoundFile:
     """A file format written by libsndfile into memory, drained as it grows."""
 
     def __init__(self, container: str, subtype: str, sample_rate: int) -> None:
-        self._buffer = io.BytesIO()
+        self._buffer = _Memory()
         self._drained = 0
         self._writer = soundfile.SoundFile(
             self._buffer, "w", samplerate=sample_rate, channels=1, format=container, subtype=subtype
