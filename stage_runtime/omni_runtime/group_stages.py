@@ -70,9 +70,13 @@ def build_schedulers(
     Raises:
         FactoryFailed: a factory raised or returned something else.
         HookNotFound: a factory cannot be imported.
+        CannotShare: weights are to be shared, and no stage loads any that way.
     """
     with construction_lock(lock_file):
-        return {build.instance: _built(build, share) for build in builds}
+        schedulers = {build.instance: _built(build, share) for build in builds}
+    if share is not None:
+        share.require_used()
+    return schedulers
 
 
 def scheduler_of(made: object) -> Scheduler:

@@ -15,7 +15,8 @@ from typing import Any, Literal, cast
 from omni_runtime.weight_share.errors import WeightsDiffer
 
 Kind = Literal["parameter", "buffer", "attribute"]
-Plain = bool | int | float | str | None
+Scalar = bool | int | float | str | None
+Plain = Scalar | tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Manifest:
         facts: what must be equal, by name: configuration, checkpoint, versions, device.
         blueprint: tensors of the module before loading.
         tensors: tensors of the module after loading.
-        marks: plain attributes of submodules that loading changed, by path and name.
+        marks: plain attributes that loading changed, by path and name; see `marks`.
     """
 
     facts: Mapping[str, str]
@@ -131,7 +132,7 @@ def from_json(data: Mapping[str, Any]) -> Manifest:
         facts=data["facts"],
         blueprint={_slot(slot): _layout(layout) for slot, layout in data["blueprint"]},
         tensors=tuple(_tensor(tensor) for tensor in data["tensors"]),
-        marks=data["marks"],
+        marks={path: _marks(marks) for path, marks in data["marks"].items()},
     )
 
 
@@ -160,6 +161,12 @@ def _tensor(data: Mapping[str, Any]) -> SharedTensor:
         offset=data["offset"],
         private=data["private"],
     )
+
+
+def _marks(data: Mapping[str, Scalar | list[Scalar]]) -> dict[str, Plain]:
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+    }
 
 
 def _slot(data: Mapping[str, Any]) -> Slot:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from omni_runtime.logging import EventLogger
+from omni_runtime.weight_share.errors import CannotShare
 from omni_runtime.weight_share.role import LEADER_LOST_EXIT, WeightShareRole
 
 if TYPE_CHECKING:
@@ -65,6 +66,19 @@ class WeightShare:
                 self._on_leader_lost(stage)
 
         threading.Thread(target=watch, name=f"leader of {stage}", daemon=True).start()
+
+    def require_used(self) -> None:
+        """Check that something was shared: memory that is there twice is found by nobody else.
+
+        Raises:
+            CannotShare: no stage of the process took the offer.
+        """
+        if not self._published and not self._held:
+            raise CannotShare(
+                "weight_share is on, but no stage of this process loaded a model through it; a "
+                "stage shares what it loads with omni_runtime.weight_share.modules.filled_module, "
+                "or use weight_share=off"
+            )
 
     def wait_unused(self, seconds: float) -> bool:
         """Wait until no follower is attached; return whether none is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from examples.echo.stages import make_reverse, trim
 from omni_runtime.group_stages import FactoryFailed, StageBuild, build_schedulers, scheduler_of
 from omni_runtime.simple_scheduler import SimpleScheduler
 from omni_runtime.stage_wiring import HookNotFound
+from omni_runtime.weight_share.errors import CannotShare
+from omni_runtime.weight_share.role import WeightShareRole
+from omni_runtime.weight_share.share import WeightShare
 
 REVERSE = "examples.echo.stages.make_reverse"
 
@@ -40,3 +44,9 @@ def test_what_cannot_be_built_is_named(
 ) -> None:
     with pytest.raises(error, match=problem):
         build_schedulers([StageBuild("a", path, arguments)], lock_file=None)
+
+
+def test_weights_that_no_stage_shares_are_an_error() -> None:
+    share = WeightShare(WeightShareRole("leader", Path("/store"), "run"), {})
+    with pytest.raises(CannotShare, match="no stage of this process loaded a model through it"):
+        build_schedulers([StageBuild("a", REVERSE, {})], lock_file=None, share=share)

@@ -30,7 +30,7 @@ MANIFEST = Manifest(
         SharedTensor((WEIGHT, Slot("head", "weight", "parameter")), FORM, 0, 0, private=False),
         SharedTensor((TABLE,), Layout("float32", (3,), (1,)), 1, 2, private=True),
     ),
-    marks={"layers.0.mlp": {"packed": True, "scale": 0.5, "kind": None}},
+    marks={"layers.0.mlp": {"packed": True, "scale": 0.5, "kind": None, "order": (2, None)}},
 )
 
 

@@ -160,11 +160,20 @@ def test_a_follower_that_leaves_by_itself_has_lost_nothing(copies: Copies) -> No
     assert not copies.lost.wait(0.2)
 
 
+class Method:
+    """Computes with the weights of a layer, and knows how they are packed."""
+
+    def __init__(self) -> None:
+        self.interleaved = False
+        self.order: tuple[int, ...] = ()
+
+
 class Repacked(nn.Module):
     """Its weights are transposed once they are loaded, as kernels like them."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.method = Method()
         self.weight = nn.Parameter(torch.empty(3, 5))
         self.draft = nn.Parameter(torch.empty(2))
         self.packed = False
@@ -176,6 +185,8 @@ def repacked(module: nn.Module) -> nn.Module:
     module.weight_scale = nn.Parameter(torch.tensor([2.0]), requires_grad=False)
     del module.draft
     module.packed = True
+    module.method.interleaved = True
+    module.method.order = (1, 0)
     return module
 
 
@@ -185,6 +196,8 @@ def test_post_processing_reaches_a_follower_that_does_none(copies: Copies) -> No
     assert tensor_digests(follower) == tensor_digests(leader)
     assert follower.get_parameter("weight").stride() == (1, 5)
     assert follower.packed is True
+    assert isinstance(follower.method, Method)
+    assert (follower.method.interleaved, follower.method.order) == (True, (1, 0))
     assert "draft" not in dict(follower.named_parameters())
 
 
@@ -195,6 +208,15 @@ def test_post_processing_that_leaves_an_object_is_refused(copies: Copies) -> Non
 
     with pytest.raises(CannotShare, match="an attribute 'kernel' of type object"):
         copies.copy("leader", fill=marked)
+
+
+def test_a_helper_that_is_given_an_object_is_refused(copies: Copies) -> None:
+    def marked(module: nn.Module) -> nn.Module:
+        module.method.kernel = object()
+        return filled(module)
+
+    with pytest.raises(CannotShare, match="loading gave ':method' an attribute 'kernel'"):
+        copies.copy("leader", Repacked, marked)
 
 
 def test_tensors_in_a_list_are_refused(copies: Copies) -> None:
