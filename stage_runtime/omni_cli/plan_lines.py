@@ -9,6 +9,7 @@ from omni_config.planning.instances import StageInstance
 from omni_config.planning.placement import GpuPlan
 from omni_config.planning.plan import PipelineRuntime
 from omni_config.planning.processes import ProcessGroup
+from omni_config.settings import MpsQuota
 from omni_config.units import format_gib
 
 BAR_CELLS = 20
@@ -86,10 +87,21 @@ def _decision_lines(runtime: PipelineRuntime) -> Iterator[Line]:
     mps, share, limit = runtime.mps, runtime.weight_share, runtime.max_in_flight
     yield _decision("replicas", ", ".join(replicas) or "none")
     yield _decision("MPS", _decided(mps.decision, mps.reason, "mps is off"))
+    if mps.quota.limits:
+        yield _decision("", f"each process: {_quota(mps.quota)}")
     for process, reason in mps.refused.items():
         yield _decision("", f"not {process}: {reason}")
     yield _decision("weight share", _decided(share.decision, share.reason, "weight_share is off"))
     yield _decision("in flight", "no limit" if limit is None else f"at most {limit} requests")
+
+
+def _quota(quota: MpsQuota) -> str:
+    limits = []
+    if quota.active_thread_percentage is not None:
+        limits.append(f"at most {quota.active_thread_percentage:g} % of the threads")
+    if quota.pinned_memory is not None:
+        limits.append(f"at most {format_gib(quota.pinned_memory)}")
+    return ", ".join(limits)
 
 
 def _decision(name: str, text: str) -> Line:

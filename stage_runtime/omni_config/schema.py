@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -21,6 +21,7 @@ from omni_config.settings import (
     FactoryArgs,
     Fraction,
     MpsMode,
+    MpsQuota,
     PlacementConfig,
     PositiveInt,
     ProcessConfig,
@@ -37,6 +38,7 @@ CPU_COUNT = "<CPU_COUNT>"
 """Stands in an environment value for the number of CPUs the started process may use."""
 
 Names = tuple[str, ...]
+ChatFeature = Literal["tools", "response_format", "logprobs", "logit_bias"]
 GpuId = Annotated[int, Field(strict=True)]
 
 
@@ -125,6 +127,10 @@ class StageConfig(Settings):
     env: dict[str, str] = Field(
         default_factory=dict, description="Environment of the process; the shell's values win."
     )
+    input_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+        600.0,
+        description="How long a request may wait for input that a stage before still owes it.",
+    )
     comm: CommConfig = Field(
         default_factory=CommConfig, description="Limits of the edges that leave the stage."
     )
@@ -199,8 +205,13 @@ class PipelineConfig(Settings):
     """Rate of the speech it makes, in hertz; 0 when it makes none."""
     terminal_stages_fn: ClassVar[str | None] = None
     """Import path; chooses the terminal stages per request among the static ones."""
+    stage_parameters: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """What a request may set for single stages: for each, the name that a parameter has in a request
+    by the stage's own word for it."""
     terminal_modalities: ClassVar[Mapping[str, str]] = {}
     """What each terminal stage makes, such as `text` or `audio`, by its name."""
+    chat_features: ClassVar[tuple[ChatFeature, ...]] = ()
+    """What its stages act on beyond messages and sampling; a gateway refuses the others by name."""
     warm_up_fn: ClassVar[str | None] = None
     """Import path; returns requests by name, each of which must be answered before the pipeline
     counts as ready. Null: it is ready as soon as every stage is."""
@@ -230,6 +241,9 @@ class PipelineConfig(Settings):
         description="Environment of every process; a stage's env and the shell win.",
     )
     mps: MpsMode = Field("off", description="NVIDIA MPS for processes that share a GPU.")
+    mps_quota: MpsQuota = Field(
+        default_factory=MpsQuota, description="Limits of each process that shares a GPU by MPS."
+    )
     weight_share: WeightShareMode = Field(
         "off", description="Replicas on one GPU share one copy of the weights."
     )

@@ -200,6 +200,22 @@ class PlacementConfig(Settings):
     )
 
 
+class MpsQuota(Settings):
+    """Limits of every process on a GPU that is shared through MPS."""
+
+    active_thread_percentage: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None, description="Share of the GPU's threads that one process may use, in percent."
+    )
+    pinned_memory: Annotated[ByteCount, Field(ge=1 << 20)] | None = Field(
+        None, description="Device memory that one process may take, such as 20GiB."
+    )
+
+    @property
+    def limits(self) -> bool:
+        """Whether anything is limited."""
+        return self.active_thread_percentage is not None or self.pinned_memory is not None
+
+
 class EndpointConfig(Settings):
     """Where the processes of one host meet."""
 

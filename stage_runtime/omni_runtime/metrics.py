@@ -18,6 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from omni_runtime.outlet import MeasuredEdge
 from omni_runtime.scheduler import STEP_SECONDS
 from omni_runtime.stage import Stage
 from omni_runtime.stage_host import StageHost
@@ -133,11 +134,20 @@ class GroupCollector(Collector):
         held = GaugeMetricFamily(
             "omni_edge_held_bytes", "Bytes that wait here for credit.", labels=["stage", "peer"]
         )
+        sent = CounterMetricFamily(
+            "omni_edge_sent_bytes", "Bytes sent to the peer.", labels=["stage", "peer"]
+        )
+        # A peer that was restarted has an edge for each of its lives until the old one ends.
+        lives: dict[tuple[str, str], list[MeasuredEdge]] = {}
         for (source, endpoint), edge in self._host.outlet.edges.items():
-            unreleased.add_metric([source, endpoint.instance], edge.unreleased_bytes)
-            held.add_metric([source, endpoint.instance], edge.held_bytes)
+            lives.setdefault((source, endpoint.instance), []).append(edge)
+        for labels, edges in lives.items():
+            unreleased.add_metric(labels, sum(edge.unreleased_bytes for edge in edges))
+            held.add_metric(labels, sum(edge.held_bytes for edge in edges))
+            sent.add_metric(labels, sum(edge.sent_bytes for edge in edges))
         yield unreleased
         yield held
+        yield sent
 
 
 def registry_of(host: StageHost) -> CollectorRegistry:

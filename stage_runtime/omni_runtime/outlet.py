@@ -43,6 +43,11 @@ class MeasuredEdge(EdgeSender, Protocol):
         """Bytes that wait here for credit."""
         ...
 
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes sent since the edge began."""
+        ...
+
 
 Connect = Callable[[str, Endpoint, EdgeEvents], MeasuredEdge]
 """Opens the edge from an instance (by name) to an endpoint; `run` of the edge is started by the

@@ -12,9 +12,6 @@ from omni_config.schema import StageConfig
 from omni_runtime.fan_in import FanInRule
 from omni_runtime.routing import Routes
 
-STAGE_INPUT_TIMEOUT_SECONDS = 600.0
-"""How long a request may wait for input that an upstream stage has not finished sending."""
-
 
 class HookNotFound(OmniError):
     """An import path of the pipeline names nothing callable; the model's author must mend it."""
@@ -33,7 +30,8 @@ class StageWiring:
         fan_in: which payloads it waits for.
         routes: where its output goes.
         early_chunks: a chunk may come before the payload.
-        input_timeout_seconds: as `STAGE_INPUT_TIMEOUT_SECONDS`.
+        input_timeout_seconds: how long a request may wait for input that an upstream stage has
+            not finished sending.
     """
 
     stage: str
@@ -41,14 +39,10 @@ class StageWiring:
     fan_in: FanInRule = field(default_factory=FanInRule)
     routes: Routes = field(default_factory=Routes)
     early_chunks: bool = False
-    input_timeout_seconds: float = STAGE_INPUT_TIMEOUT_SECONDS
+    input_timeout_seconds: float = 600.0
 
 
-def wire_stage(
-    config: StageConfig,
-    instance: str,
-    input_timeout_seconds: float = STAGE_INPUT_TIMEOUT_SECONDS,
-) -> StageWiring:
+def wire_stage(config: StageConfig, instance: str) -> StageWiring:
     """Return the wiring of one instance of a declared stage.
 
     Raises:
@@ -72,7 +66,7 @@ def wire_stage(
             stream_done_to_fn=_hook(config.stream_done_to_fn),
         ),
         early_chunks=config.can_accept_stream_before_payload,
-        input_timeout_seconds=input_timeout_seconds,
+        input_timeout_seconds=config.input_timeout_seconds,
     )
 
 

@@ -58,6 +58,11 @@ class GrpcEdgeSender:
         return self._session.outbox.unreleased_bytes
 
     @property
+    def sent_bytes(self) -> int:
+        """Bytes sent since the edge began, what was sent again after a break included."""
+        return self._session.outbox.sent_bytes
+
+    @property
     def held_bytes(self) -> int:
         """Bytes that wait here for credit."""
         return self._session.outbox.held_bytes

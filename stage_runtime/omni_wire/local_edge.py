@@ -39,6 +39,8 @@ class LocalEdgeSender:
         # A frame is charged whole, however large, so it may exceed what is left.
         self._incoming = ReceiverState(options.credits, slack=options.edge_credit_bytes)
         self._sender.connected(0, options.credits)
+        # Bytes of arrays and texts that were passed by reference.
+        self.sent_bytes = 0
         self._pump_scheduled = False
         self._drained = asyncio.Event()
         self._drained.set()
@@ -133,6 +135,7 @@ class LocalEdgeSender:
             self._incoming.bury(message.key)
             self._receiver.deliver(message, _nothing_to_release)
             return
+        self.sent_bytes += cost - MESSAGE_BYTES
         if send.item.bulk:
             self._incoming.begin_bulk(send.sequence, keys, cost)
             stale = self._incoming.end_bulk(send.sequence)

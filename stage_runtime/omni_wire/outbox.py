@@ -54,6 +54,8 @@ class Outbox:
         self._numbered: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._drains: list[asyncio.Future[None]] = []
         self._closed = False
+        # Bytes handed to the connection or to shared memory, what was sent again included.
+        self.sent_bytes = 0
         self.arena: SharedArena | None = None
 
     @property
@@ -152,7 +154,10 @@ class Outbox:
             self._numbered.append((send.sequence, received))
         if self.arena is not None and encoded.block is not None:
             self.arena.sent(send.sequence, encoded.block)
-        return encoded.envelope(send, self._options.part_bytes)
+            self.sent_bytes += encoded.block.size
+        data = encoded.envelope(send, self._options.part_bytes)
+        self.sent_bytes += len(data)
+        return data
 
     def connected(self, peer: Peer) -> None:
         """A stream stands. Raises as `SenderState.connected`."""

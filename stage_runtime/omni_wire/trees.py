@@ -14,7 +14,7 @@ from omni_wire.arrays import array_to_numpy, decode_tensor, encode_tensor, map_a
 from omni_wire.errors import WireFormatError
 from omni_wire.messages import Tree
 from omni_wire.payload import PayloadReader, PayloadWriter
-from omni_wire.tensor import ArrayLike
+from omni_wire.tensor import ArrayLike, Tensor
 from omni_wire.v1 import tensor_pb2 as pb
 
 # A level takes up to three nested messages and protobuf parses at most 100.
@@ -82,6 +82,8 @@ class _TreeEncoder:
             self._encode_text(tree, node, path)
         elif isinstance(tree, bool | int | float) and not isinstance(tree, np.generic):
             _encode_number(tree, node, path)
+        elif isinstance(tree, Tensor | np.ndarray):
+            self._encode_array(tree, node.tensor, path)
         elif isinstance(tree, Mapping):
             self.encode_map(tree, node.map, path, depth)
         elif isinstance(tree, list | tuple):

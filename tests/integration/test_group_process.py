@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -76,6 +77,9 @@ async def test_a_group_tells_prometheus_and_probes_how_it_does(echo: Deployment)
     assert 'omni_stage_step_duration_seconds_count{stage="reverse"} 3.0' in page
     assert 'omni_stage_in_flight_requests{stage="answer"} 0.0' in page
     assert 'omni_edge_unreleased_bytes{peer="answer",stage="reverse"}' in page
+    sent = re.search(r'omni_edge_sent_bytes_total{peer="answer",stage="reverse"} (\S+)', page)
+    assert sent is not None
+    assert float(sent[1]) > 0
     async with aio.insecure_channel(echo.runtime.endpoints.addresses["back"]) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)  # its stub knows no methods
         for service in ("", LIVENESS):

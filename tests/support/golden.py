@@ -128,7 +128,12 @@ FULL = {
 CASES = (
     Case("speech-exclusive", "qwen3-omni", PLAIN, spec=_sharing("Exclusive")),
     Case("speech-shared-claim", "qwen3-omni", WITH_DRA),
-    Case("speech-sidecar", "qwen3-omni", WITH_DRA, {"mps": "on"}),
+    Case(
+        "speech-sidecar",
+        "qwen3-omni",
+        WITH_DRA,
+        {"mps": "on", "mps_quota": {"active_thread_percentage": 50, "pinned_memory": "30GiB"}},
+    ),
     Case("speech-in-container", "qwen3-omni", PLAIN),
     Case("speech-in-container-mps", "qwen3-omni", PLAIN, {"mps": True}),
     Case(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from omni_config.planning.mps import CLIENT_TOKEN_VARIABLE
-from omni_runtime.mps.control import PIPE_VARIABLE, MpsQuota
+from omni_config.settings import MpsQuota
+from omni_runtime.mps.control import PIPE_VARIABLE
 from omni_runtime.mps.daemon import LeaseTimes
 from omni_runtime.mps.lease import MpsLease
 from omni_runtime.mps.leasing import CardRequest, acquire_lease

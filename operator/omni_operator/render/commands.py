@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from omni_config.settings import MpsQuota
 from omni_operator.names import (
     CONFIG_DIR,
     CONFIG_FILE,
@@ -146,6 +147,19 @@ def mps_environment(shape: PodShape) -> list[dict[str, Any]]:
         {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": PIPE_DIR},
         {"name": "CUDA_MPS_LOG_DIRECTORY", "value": LOG_DIR},
     ]
+
+
+def quota_environment(quota: MpsQuota) -> list[dict[str, Any]]:
+    """Return what a daemon that nobody leases reads its clients' limits from."""
+    variables = []
+    if quota.active_thread_percentage is not None:
+        share = f"{quota.active_thread_percentage:g}"
+        variables.append({"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": share})
+    if quota.pinned_memory is not None:
+        # The daemon sees one device, so its number is always 0.
+        limit = f"0={quota.pinned_memory >> 20}M"
+        variables.append({"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": limit})
+    return variables
 
 
 def gateway_environment() -> list[dict[str, Any]]:

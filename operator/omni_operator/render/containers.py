@@ -19,6 +19,7 @@ from omni_operator.render.commands import (
     first_port,
     mps_command,
     mps_environment,
+    quota_environment,
     stage_command,
     stage_environment,
 )
@@ -68,7 +69,11 @@ def mps_sidecar(view: PipelineView, shape: PodShape, pins: Pins) -> dict[str, An
         "name": "mps",
         **image(view, pins),
         "command": mps_command("run"),
-        "env": [{"name": "HOME", "value": TMP_DIR}, *mps_environment(shape)],
+        "env": [
+            {"name": "HOME", "value": TMP_DIR},
+            *mps_environment(shape),
+            *quota_environment(view.config.mps_quota),
+        ],
         "restartPolicy": "Always",
         "resources": {"claims": [whole_claim()]},
         "startupProbe": {

@@ -23,7 +23,8 @@ from omni_config.planning.mps_clients import (
 )
 from omni_config.planning.visibility import VISIBLE_DEVICES, visible_device
 from omni_config.planning.weight_share import SHARE_VARIABLE
-from omni_config.settings import MpsMode
+from omni_config.settings import MpsMode, MpsQuota
+from omni_config.units import format_gib
 
 STATE_ROOT_VARIABLE = "OMNI_MPS_STATE_ROOT"
 CLIENT_TOKEN_VARIABLE = "OMNI_MPS_CLIENT_TOKEN"
@@ -61,6 +62,7 @@ class MpsDecision:
         cards: every card with a process that could attach.
         refused: processes that cannot attach, each with the reason.
         environment: variables of each client, by process.
+        quota: limits of every client.
     """
 
     mode: MpsMode
@@ -70,6 +72,7 @@ class MpsDecision:
     refused: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    quota: MpsQuota = field(default_factory=MpsQuota)
 
     @property
     def enabled_cards(self) -> tuple[MpsCard, ...]:
@@ -111,13 +114,17 @@ def decide_mps(draft: PlanDraft, run_id: str) -> MpsDecision:
             for card, decision in judged
             if _obstacle(draft, card)
         ),
+        quota=draft.config.mps_quota,
     )
 
 
 def mps_problems(draft: PlanDraft) -> Iterator[Problem]:
     """Refuse what MPS cannot serve, and with `on` every card it cannot serve."""
     if draft.config.mps == "off":
+        if draft.config.mps_quota.limits:
+            yield Problem("mps_quota", "limits nothing while mps is off; use mps: auto or on")
         return
+    yield from _quota_problems(draft)
     yield from _override_problems(draft)
     yield from _inherited_problems(draft)
     yield from _path_problems(draft)
@@ -180,6 +187,20 @@ def _environment(
         for card in cards
         for group in card.groups
     }
+
+
+def _quota_problems(draft: PlanDraft) -> Iterator[Problem]:
+    limit = draft.config.mps_quota.pinned_memory
+    if limit is None:
+        return
+    for stage in draft.config.stages:
+        reserved = stage.total_reserve_bytes
+        if reserved is not None and reserved > limit:
+            yield Problem(
+                "mps_quota.pinned_memory",
+                f"allows a process {format_gib(limit)}, and stage '{stage.name}' reserves "
+                f"{format_gib(reserved)} (stages.{stage.name}.total_reserve_bytes)",
+            )
 
 
 def _override_problems(draft: PlanDraft) -> Iterator[Problem]:

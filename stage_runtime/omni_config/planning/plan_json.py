@@ -73,6 +73,7 @@ def _mps(decision: MpsDecision) -> dict[str, object]:
             for card in decision.cards
         ],
         "refused": dict(decision.refused),
+        "quota": decision.quota.model_dump(mode="json"),
     }
 
 

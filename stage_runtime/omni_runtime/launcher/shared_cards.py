@@ -76,6 +76,11 @@ def card_requests(decision: MpsDecision, environ: Mapping[str, str]) -> list[Car
     """Return the leases that a plan needs."""
     root = Path(state_root(environ))
     return [
-        CardRequest(root, card.card, decision.environment[card.clients[0]][VISIBLE_DEVICES])
+        CardRequest(
+            root,
+            card.card,
+            decision.environment[card.clients[0]][VISIBLE_DEVICES],
+            decision.quota,
+        )
         for card in decision.enabled_cards
     ]

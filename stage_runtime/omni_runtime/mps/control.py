@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from omni_config.settings import MpsQuota
 from omni_runtime.mps.errors import MpsControlFailed, MpsProgramMissing
 
 PROGRAM = "nvidia-cuda-mps-control"
@@ -28,19 +29,6 @@ class ClientRef:
 
     server_pid: int
     client_pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class MpsQuota:
-    """Limits for every client of a daemon; null leaves one unlimited.
-
-    Attributes:
-        active_thread_percentage: share of the card's threads, above 0 up to 100.
-        pinned_memory_mib: device memory of each client, in MiB.
-    """
-
-    active_thread_percentage: float | None = None
-    pinned_memory_mib: int | None = None
 
 
 class MpsControl:
@@ -112,12 +100,12 @@ class MpsControl:
         Raises:
             MpsControlFailed: no answer, or the daemon did not take the limit.
         """
-        percentage, memory = quota.active_thread_percentage, quota.pinned_memory_mib
+        percentage, memory = quota.active_thread_percentage, quota.pinned_memory
         if percentage is not None:
             await self._command(f"set_default_active_thread_percentage {percentage:g}")
         if memory is not None:
             # The daemon sees one device, so its number is always 0.
-            await self._command(f"set_default_device_pinned_mem_limit 0 {memory}M")
+            await self._command(f"set_default_device_pinned_mem_limit 0 {memory >> 20}M")
         if not await self.has_quota(quota):
             raise MpsControlFailed(f"the daemon did not take the quota {quota}")
 

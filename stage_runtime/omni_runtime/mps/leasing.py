@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from omni_config.settings import MpsQuota
 from omni_runtime.mps.card_inspection import inspect
 from omni_runtime.mps.card_store import CardStore, write_status
-from omni_runtime.mps.control import PROGRAM, MpsControl, MpsQuota
+from omni_runtime.mps.control import PROGRAM, MpsControl
 from omni_runtime.mps.daemon import LeaseTimes, clear, quit_daemon, start_daemon
 from omni_runtime.mps.errors import MpsControlFailed, MpsProgramMissing, MpsRefused
 from omni_runtime.mps.lease import ACTIVE, RETAINED, STARTING, MpsLease
@@ -26,6 +27,7 @@ class CardRequest:
     Attributes:
         card: name of its state directory, its UUID wherever that is known.
         device: what CUDA_VISIBLE_DEVICES says for it.
+        quota: limits of every process that attaches to it.
     """
 
     root: Path

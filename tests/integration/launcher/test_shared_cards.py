@@ -14,7 +14,7 @@ from pydantic import Field
 
 from omni_config.resolution.resolve import Resolution
 from omni_config.schema import PipelineConfig, StageConfig
-from omni_config.settings import EndpointConfig, MpsMode
+from omni_config.settings import EndpointConfig, MpsMode, MpsQuota
 from omni_runtime.launcher.launch import LaunchOptions, launch
 from omni_runtime.launcher.local_processes import Programs
 from omni_runtime.launcher.roles import Patience
@@ -28,6 +28,9 @@ class SharedPipelineConfig(PipelineConfig):
     """Two engines that share GPU 0."""
 
     mps: MpsMode = Field("on", description="Share the card.")
+    mps_quota: MpsQuota = Field(
+        MpsQuota(active_thread_percentage=60, pinned_memory=8 << 30), description="Of each."
+    )
 
     @classmethod
     def declare(cls) -> tuple[StageConfig, ...]:
@@ -62,6 +65,11 @@ async def test_a_card_is_leased_for_exactly_as_long_as_the_run(
             assert (card.root / "gpu0" / "owners").exists()
             os.kill(os.getpid(), signal.SIGINT)
         assert await run == (0 if starts else 1)
-        assert card.calls == ["start 0", "quit"]
+        assert card.calls == [
+            "start 0",
+            "set_default_active_thread_percentage 60",
+            "set_default_device_pinned_mem_limit 0 8192M",
+            "quit",
+        ]
         assert [path.name for path in card.root.iterdir()] == ["gpu0.lock"]
         assert list((folder / "run").iterdir()) == []

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from omni_runtime.mps.control import MpsControl, MpsQuota
+from omni_config.settings import MpsQuota
+from omni_runtime.mps.control import MpsControl
 from omni_runtime.mps.errors import (
     MpsControlFailed,
     MpsNotAttached,
@@ -206,7 +207,7 @@ async def test_all_cards_or_none(card: Card) -> None:
 
 
 async def test_a_quota_is_the_daemons_so_others_must_agree(card: Card) -> None:
-    quota = MpsQuota(active_thread_percentage=40, pinned_memory_mib=2048)
+    quota = MpsQuota(active_thread_percentage=40, pinned_memory=2048 << 20)
     lease = await card.lease("run-a", quota)
     assert card.calls[1:] == [
         "set_default_active_thread_percentage 40",

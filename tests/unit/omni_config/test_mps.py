@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from omni_config.errors import PlanError
 from omni_config.planning.devices import Device, DeviceTable
@@ -123,3 +124,41 @@ def test_tokens_are_each_clients_own() -> None:
     runtime = prepare_pipeline_runtime(_shared_and_lone(mps="on"), run_id="7f")
     tokens = [it["OMNI_MPS_CLIENT_TOKEN"] for it in runtime.mps.environment.values()]
     assert tokens == ["7f/a", "7f/b", "7f/c"]
+
+
+def test_a_quota_goes_with_the_decision() -> None:
+    quota = {"active_thread_percentage": 40, "pinned_memory": "2GiB"}
+    decision = _decide(_shared_and_lone(mps="auto", mps_quota=quota))
+    assert decision.quota.active_thread_percentage == 40
+    assert decision.quota.pinned_memory == 2 << 30
+
+
+def test_a_quota_that_limits_nobody_is_refused() -> None:
+    (said,) = _refusals(_shared_and_lone(mps_quota={"active_thread_percentage": 40}))
+    assert said == "limits nothing while mps is off; use mps: auto or on"
+
+
+def test_a_quota_below_what_a_stage_reserves_is_refused() -> None:
+    config = chain(
+        stage("a", gpu=0, total_reserve_bytes=3 << 30),
+        stage("b", gpu=0, total_reserve_bytes=1 << 30),
+        mps="auto",
+        mps_quota={"pinned_memory": "2GiB"},
+    )
+    (said,) = _refusals(config)
+    assert "stage 'a' reserves 3.00GiB" in said
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        {"active_thread_percentage": 0},
+        {"active_thread_percentage": 101},
+        {"pinned_memory": 1024},
+        {"threads": 40},
+    ],
+    ids=["no threads", "more than all", "below a mebibyte", "an unknown key"],
+)
+def test_a_quota_that_no_daemon_takes_is_refused(quota: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="mps_quota"):
+        _shared_and_lone(mps="on", mps_quota=quota)

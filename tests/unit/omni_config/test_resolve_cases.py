@@ -95,6 +95,10 @@ def test_byte_counts_are_spelt_exactly(case: Case) -> None:
             assert parse_bytes(row["value"]) == row["bytes"]
 
 
+ADDED = ("mps_quota", "stages.*.comm.", "stages.*.input_timeout_seconds")
+"""Settings of ours that the cases do not know."""
+
+
 @pytest.mark.parametrize("case", cases("paths"), ids=lambda case: case["id"])
 def test_public_paths_are_those_of_the_case_without_what_is_out_of_scope(case: Case) -> None:
     grammar = grammar_of(registry().by_name(BASES[case["input"]["base"]]))
@@ -102,7 +106,7 @@ def test_public_paths_are_those_of_the_case_without_what_is_out_of_scope(case: C
     ours = {re.sub(r"^stages\.[^.]+", "stages.*", path) for path, _ in grammar.public_paths()}
     ours = {path for path in ours if path.startswith(under)}
     wanted = {path for path in case["expected"]["paths"] if not _left_out(path)}
-    added = {path for path in ours - wanted if not path.startswith("stages.*.comm.")}
+    added = {path for path in ours - wanted if not path.startswith(ADDED)}
     assert wanted <= ours
     assert added == set()
 

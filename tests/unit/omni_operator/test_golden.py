@@ -66,7 +66,10 @@ def test_the_mps_daemon_comes_up_before_its_clients_and_shares_what_they_need() 
     assert "startupProbe" in daemon
     assert daemon["resources"]["claims"] == [{"name": "gpu"}]
     assert pod["shareProcessNamespace"]
-    pipe = {item["name"]: item.get("value") for item in daemon["env"]}["CUDA_MPS_PIPE_DIRECTORY"]
+    said = {item["name"]: item.get("value") for item in daemon["env"]}
+    assert said["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+    assert said["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=30720M"
+    pipe = said["CUDA_MPS_PIPE_DIRECTORY"]
     for container in pod["containers"]:
         assert {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": pipe} in container["env"]
         assert container["resources"]["claims"] == [{"name": "gpu", "request": "gpu0"}]
