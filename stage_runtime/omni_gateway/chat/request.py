@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from omni_gateway.chat.stage_settings import StageSettings, stage_parameters
 from omni_gateway.request_view import OUTPUT_MODALITIES, TIMELINE, TRACE_CONTEXT
 from omni_wire.errors import InvalidRequest
 from omni_wire.messages import RequestView, Tree
@@ -25,6 +26,7 @@ class ChatRequest:
         timeout_seconds: for the whole request; null for the gateway's default.
         labels: text kept with the request in logs and traces.
         stage_events: whether to tell when each stage worked on it.
+        stage_settings: what single stages read instead of what `params` says.
     """
 
     inputs: Mapping[str, Tree]
@@ -35,6 +37,7 @@ class ChatRequest:
     timeout_seconds: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     stage_events: bool = False
+    stage_settings: StageSettings = field(default_factory=dict)
 
     def view(self, trace_context: Mapping[str, str]) -> RequestView:
         """Return the request as stages see it."""
@@ -46,6 +49,20 @@ class ChatRequest:
         if trace_context:
             metadata[TRACE_CONTEXT] = dict(trace_context)
         return RequestView(dict(self.inputs), dict(self.params), metadata)
+
+    def settled(self, declared: Mapping[str, Mapping[str, str]]) -> ChatRequest:
+        """Return the request with the settings of single stages among its parameters.
+
+        Args:
+            declared: what each stage reads, as the pipeline's author says it.
+
+        Raises:
+            InvalidRequest: a stage reads no such setting.
+        """
+        if not self.stage_settings:
+            return self
+        params = {**self.params, **stage_parameters(self.stage_settings, declared)}
+        return replace(self, params=params, stage_settings={})
 
     def choice(self, index: int) -> ChatRequest:
         """Return the request for one of several answers; a seed makes each of them repeatable."""
