@@ -245,7 +245,7 @@ class PipelineConfig(Settings):
         default_factory=MpsQuota, description="Limits of each process that shares a GPU by MPS."
     )
     weight_share: WeightShareMode = Field(
-        "off", description="Replicas on one GPU share one copy of the weights."
+        "off", description="Replicas on one device hold one copy of the weights."
     )
     placement: PlacementConfig = Field(
         default_factory=PlacementConfig, description="Limits every GPU must keep."

@@ -72,7 +72,7 @@ def tensor_digests(module: Any) -> dict[str, str]:
 
     found = {}
     for slot, tensor in held_tensors(module):
-        bits = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+        bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         digest = hashlib.sha256(bits.tobytes()).hexdigest()
         found[f"{slot.kind} {slot}"] = f"{layout_of(tensor)} {digest}"
     return found

@@ -33,66 +33,82 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.parity, pytest.mark.timeout(480)]
 
 
+Answers = Mapping[str, list[int] | list[list[int]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """One stage with an engine.
 
     Attributes:
-        check: asks a copy for everything, and compares.
+        ask: asks a copy everything at once; returns what it said by prompt.
+        expected: what transformers says.
     """
 
     factory: str
     arguments: Mapping[str, object]
-    check: Callable[[StageProcess, Mapping[str, Case], str], None]
+    ask: Callable[[StageProcess, Mapping[str, Case], str], Answers]
+    expected: Callable[[Case], list[int] | list[list[int]]]
 
 
-def check_thinker(stage: StageProcess, cases: Mapping[str, Case], label: str) -> None:
+def ask_thinker(stage: StageProcess, cases: Mapping[str, Case], label: str) -> Answers:
     payloads = {name: renamed(cases[name].payload, f"{label} {name}") for name in PROMPTS}
     stage.put(*map(NewRequest, payloads.values()))
     said = stage.until_ended(payload.key for payload in payloads.values())
-    for name, payload in payloads.items():
-        assert tokens_of(said, payload.key, "decode") == cases[name].answer.text_ids.tolist()
+    return {name: tokens_of(said, payload.key, "decode") for name, payload in payloads.items()}
 
 
-def check_talker(stage: StageProcess, cases: Mapping[str, Case], label: str) -> None:
+def ask_talker(stage: StageProcess, cases: Mapping[str, Case], label: str) -> Answers:
     payloads = {name: renamed(cases[name].payload, f"{label} {name}") for name in PROMPTS}
     for name, payload in payloads.items():
         case = cases[name]
         chunks = talker_input(payload.key, case.answer.text_ids.tolist(), case.hidden)
-        done = StreamDone(payload.key, "thinker", len(chunks))
-        stage.put(NewRequest(payload), *chunks, done)
+        stage.put(NewRequest(payload), *chunks, StreamDone(payload.key, "thinker", len(chunks)))
     said = stage.until_ended(payload.key for payload in payloads.values())
-    for name, payload in payloads.items():
-        assert codes_of(said, payload.key) == cases[name].answer.codes.T.tolist()
+    return {name: codes_of(said, payload.key) for name, payload in payloads.items()}
 
 
 ENGINES = {
-    "thinker": Engine("create_thinker", {"speech_enabled": True}, check_thinker),
+    "thinker": Engine(
+        "create_thinker",
+        {"speech_enabled": True},
+        ask_thinker,
+        lambda case: list(case.answer.text_ids.tolist()),
+    ),
     "talker_ar": Engine(
         "create_talker_ar",
         {"max_running_requests": 32, "codec_coalesce_frames": 1},
-        check_talker,
+        ask_talker,
+        lambda case: list(case.answer.codes.T.tolist()),
     ),
 }
+DEVICES = [
+    pytest.param(None, id="CPU"),
+    pytest.param(0, id="GPU", marks=pytest.mark.gpu),
+]
 
 
+@pytest.mark.parametrize("gpu_id", DEVICES)
 @pytest.mark.parametrize("name", ENGINES)
 def test_copies_that_share_are_and_answer_as_one_that_is_alone(
-    name: str, checkpoint: Path, cases: Mapping[str, Case], tmp_path: Path
+    name: str, gpu_id: int | None, checkpoint: Path, cases: Mapping[str, Case], tmp_path: Path
 ) -> None:
     engine = ENGINES[name]
     arguments: dict[str, Any] = {
         "model_path": str(checkpoint),
+        "gpu_id": gpu_id,
         "server_args_overrides": ENGINE,
         **engine.arguments,
     }
     factory = f"{FACTORIES}.{engine.factory}"
     alone = StageProcess(factory, arguments)
-    bits = alone.ask(engine_tensors)
+    bits, words = alone.ask(engine_tensors), engine.ask(alone, cases, "alone")
     alone.close()
+    if gpu_id is None:
+        assert words == {case: engine.expected(cases[case]) for case in PROMPTS}
     with shared_copies(factory, name, tmp_path / "store", **arguments) as copies:
         for index, copy in enumerate(copies):
             assert copy.ask(engine_tensors) == bits
-            engine.check(copy, cases, f"copy {index}")
+            assert engine.ask(copy, cases, f"copy {index}") == words
         for copy in copies:
             assert copy.ask(engine_tensors) == bits, "an engine wrote to its weights"
