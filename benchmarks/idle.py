@@ -1,4 +1,4 @@
-"""What a light process group costs: to start, in memory, and while nothing happens.
+"""What a light process group and a gateway cost: to start, in memory, and while nothing happens.
 
 Real processes as a launcher starts them: the echo example's two groups and a gateway. CPU time and
 context switches come from /proc, so that what else runs on the machine does not count.
@@ -70,7 +70,7 @@ def rss_bytes(pid: int) -> int:
 
 def measure() -> Iterable[Bar]:
     """Start a pipeline, watch it do nothing, and stop it."""
-    with TemporaryDirectory(prefix="omni") as directory, pipeline(directory) as groups:
+    with TemporaryDirectory(prefix="omni") as directory, pipeline(directory) as (gateway, groups):
         pids = [started.process.pid for started in groups]
         before = [use_of(pid) for pid in pids]
         time.sleep(WINDOW_SECONDS)
@@ -78,6 +78,8 @@ def measure() -> Iterable[Bar]:
         yield from _start_bars(groups)
         sizes = [rss_bytes(pid) / MEGABYTE for pid in pids]
         yield _bar("memory of a light group, MiB", sizes, 80, "resident memory, idle")
+        size = rss_bytes(gateway.pid) / MEGABYTE
+        yield _bar("memory of a gateway, MiB", [size], 120, "resident memory, gRPC and HTTP, idle")
         shares = [
             100 * (late.cpu_seconds - early.cpu_seconds) / WINDOW_SECONDS
             for early, late in zip(before, after, strict=True)
@@ -97,11 +99,16 @@ def measure() -> Iterable[Bar]:
 
 
 @contextmanager
-def pipeline(directory: str) -> Iterator[list[Started]]:
-    """Run a gateway and the groups of the echo example; yields the groups, all ready."""
+def pipeline(directory: str) -> Iterator[tuple[subprocess.Popen[bytes], list[Started]]]:
+    """Run a gateway and the groups of the echo example; yields it and the groups, all ready."""
     gateway = f"unix:{directory}/gateway.sock"
     common = [f"--config={CONFIG}", f"--pipelines={TOPOLOGY}", "--log-level=WARNING"]
-    processes = [_spawn("omni_gateway.main", *common, f"--listen={gateway}", "--no-auth")]
+    serving = [f"--listen={gateway}", "--http=127.0.0.1:0", "--no-auth"]
+    # An installed package is compiled; a work tree may not be yet.
+    subprocess.run(
+        [sys.executable, "-c", "import omni_runtime.group"], env=_environment(), check=True
+    )
+    processes = [_spawn("omni_gateway.main", *common, *serving)]
     groups: list[Started] = []
     try:
         _wait_for(Path(directory, "gateway.sock"))
@@ -109,7 +116,7 @@ def pipeline(directory: str) -> Iterator[list[Started]]:
             listen = f"--listen=unix:{directory}/{name}.sock"
             groups.append(_started(f"--group={name}", listen, f"--gateway={gateway}", *common))
             processes.append(groups[-1].process)
-        yield groups
+        yield processes[0], groups
     finally:
         for process in processes:
             process.kill()
@@ -131,8 +138,7 @@ def _bar(name: str, values: list[float], limit: float, method: str) -> Bar:
 def _started(*arguments: str) -> Started:
     told, tell = os.pipe()
     began = time.perf_counter()
-    environment = {**os.environ, "OMNI_NOTIFY_FD": str(tell)}
-    process = _spawn("omni_runtime.group", *arguments, environment=environment, keep=tell)
+    process = _spawn("omni_runtime.group", *arguments, keep=tell)
     os.close(tell)
     with os.fdopen(told) as lines:
         for line in lines:
@@ -142,15 +148,19 @@ def _started(*arguments: str) -> Started:
     raise RuntimeError(f"the group ended with {process.wait()} before it was ready")
 
 
-def _spawn(
-    module: str, *arguments: str, environment: dict[str, str] | None = None, keep: int | None = None
-) -> subprocess.Popen[bytes]:
+def _spawn(module: str, *arguments: str, keep: int | None = None) -> subprocess.Popen[bytes]:
+    notify = {} if keep is None else {"OMNI_NOTIFY_FD": str(keep)}
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
-        env=environment,
+        env=_environment() | notify,
         pass_fds=() if keep is None else (keep,),
         stdout=subprocess.DEVNULL,
     )
+
+
+def _environment() -> dict[str, str]:
+    """The environment, in which Python keeps what it compiles."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _wait_for(socket: Path) -> None:
