@@ -19,7 +19,7 @@ from omni_config.schema import PipelineConfig
 from omni_gateway.clients import LOOPBACK, Clients, add_client_flags, clients_of
 from omni_gateway.coordinator import CoordinatorOptions, Readiness
 from omni_gateway.interceptors import GRPC_LOGGER, DepartureFilter
-from omni_gateway.loading import load_config
+from omni_gateway.loading import load_config, load_provenance
 from omni_gateway.server import Addresses, GatewayServer, coordinator_options
 from omni_runtime.logging import EventLogger, configure_logging
 from omni_wire.credentials import Credentials, MutualTls, Plaintext
@@ -67,6 +67,7 @@ async def _serve(
         credentials,
         _options(given, config),
         clients=clients,
+        provenance=load_provenance(given.config),
         routes=given.routes,
         drain_seconds=given.drain_seconds,
     )

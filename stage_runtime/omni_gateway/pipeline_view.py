@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omni_config.resolution.inspection import config_yaml
 from omni_config.schema import PipelineConfig, StageConfig
@@ -20,10 +20,12 @@ class PipelineView:
 
     Attributes:
         config_hash: hash of the resolved configuration.
+        provenance: who set its values, by path; empty where nobody wrote that down.
     """
 
     config: PipelineConfig
     config_hash: str
+    provenance: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -41,6 +43,7 @@ class PipelineView:
             groups=[self._group(group, coordinator) for group in coordinator.state.topology.groups],
             config_hash=self.config_hash,
             config_yaml=config_yaml(self.config) if with_config else "",
+            provenance=self.provenance if with_config else {},
             gateway=coordinator.gateway,
             ready=coordinator.readiness.ready,
             revisions=sorted(revisions - {""}),

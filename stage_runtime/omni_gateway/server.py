@@ -7,7 +7,7 @@ as in a cluster, where clients must not reach the control service.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,6 +109,7 @@ class GatewayServer:
         options: CoordinatorOptions | None = None,
         *,
         clients: Clients | None = None,
+        provenance: Mapping[str, str] | None = None,
         routes: Path | None = None,
         drain_seconds: float = 30.0,
     ) -> None:
@@ -126,7 +127,7 @@ class GatewayServer:
         self._control = control_server(self.coordinator, self._hash)
         self._chat = ChatService(
             self.coordinator,
-            PipelineView(config, self._hash),
+            PipelineView(config, self._hash, provenance or {}),
             config.audio_sample_rate,
             ChatMetrics(self.coordinator.metrics.registry),
         )

@@ -20,6 +20,8 @@ from omni_config.settings import EngineArgs, FactoryArgs, FreeSettings
 
 _Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
+PROVENANCE_FILE = "provenance.json"
+"""Lies beside a resolved configuration and says who set its values, as `provenance_json` does."""
 UNCHANGED = "No configuration source changed the pipeline's defaults."
 _FREE_KEY_DEPTH = 4
 """Segments of a free key: `stages`, the stage, `engine` or `factory`, the key."""

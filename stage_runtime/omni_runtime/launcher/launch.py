@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from omni_config.planning.environment import Host
 from omni_config.planning.resolved_plan import plan_resolution
-from omni_config.resolution.inspection import config_yaml
+from omni_config.resolution.inspection import PROVENANCE_FILE, config_yaml, provenance_json
 from omni_config.resolution.resolve import Resolution
 from omni_runtime.launcher.display import Display
 from omni_runtime.launcher.host_facts import usable_cpus, visible_devices
@@ -68,6 +69,8 @@ async def launch(resolution: Resolution, options: LaunchOptions, display: Displa
     with run_directory(Path(runtime.endpoints.run_directory)) as folder:
         config_file = folder / "config.yaml"
         config_file.write_text(config_yaml(resolution.config))
+        told = json.dumps(provenance_json(resolution), default=str)
+        config_file.with_name(PROVENANCE_FILE).write_text(told)
         wiring = Wiring(
             folder=folder,
             config_file=config_file,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -48,3 +49,11 @@ def test_a_picture_is_shown_to_a_running_pipeline(address: str) -> None:
 
 def test_doctor_finds_the_pipeline(address: str) -> None:
     assert "parrot is ready, 3 stages" in omni("doctor").stdout
+
+
+def test_the_gateway_tells_who_set_each_value(address: str) -> None:
+    told = httpx.get(f"{address}/v1/pipeline", params={"config": "true"}).json()
+    assert "config_cls: ChatExamplePipelineConfig" in told["config_yaml"]
+    assert "examples/chat/pipeline.yaml" in told["provenance"]["name"]
+    assert [one.get("modality", "") for one in told["stages"]] == ["", "text", "audio"]
+    assert "provenance" not in httpx.get(f"{address}/v1/pipeline").json()
