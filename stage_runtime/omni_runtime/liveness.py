@@ -1,7 +1,7 @@
 """Whether the schedulers of a process move, as a health service of its own.
 
 A process whose event loop answers while a scheduler hangs in a step would otherwise look healthy
-for ever.
+for ever. That the loop itself runs is told to the launcher, which alone can notice when it stops.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from omni_runtime.logging import EventLogger
 from omni_runtime.scheduler import Scheduler
 from omni_wire.server import WireServer
-from omni_wire.supervision import notify_stuck
+from omni_wire.supervision import notify_alive, notify_stuck
 
 logger = EventLogger(__name__)
 
@@ -41,12 +41,16 @@ async def keep_liveness(
     watched = list(schedulers)
     alive = True
     await server.set_serving(LIVENESS, True)
-    while True:
-        await asyncio.sleep(min(limit_seconds / 4, LONGEST_CHECK_SECONDS))
-        moving = all(stuck_seconds(each, loop.time()) < limit_seconds for each in watched)
-        if moving != alive:
-            logger.warning("a scheduler is stuck" if alive else "schedulers move again")
-            alive = moving
-            await server.set_serving(LIVENESS, alive)
-        if not alive:
-            notify_stuck()
+    try:
+        while True:
+            notify_alive()
+            await asyncio.sleep(min(limit_seconds / 4, LONGEST_CHECK_SECONDS))
+            moving = all(stuck_seconds(each, loop.time()) < limit_seconds for each in watched)
+            if moving != alive:
+                logger.warning("a scheduler is stuck" if alive else "schedulers move again")
+                alive = moving
+                await server.set_serving(LIVENESS, alive)
+            if not alive:
+                notify_stuck()
+    finally:
+        notify_alive(expected=False)

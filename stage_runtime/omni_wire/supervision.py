@@ -22,6 +22,7 @@ STATUS = "STATUS"
 ADDRESS = "ADDRESS"
 STOPPING = "STOPPING"
 STUCK = "STUCK"
+ALIVE = "ALIVE"
 
 _PR_SET_PDEATHSIG = 1
 _ORPHANED = 70
@@ -68,6 +69,15 @@ def notify_stopping() -> None:
 def notify_stuck() -> None:
     """Say that this process will not recover by itself, though it still runs."""
     _notify(f"{STUCK}=1")
+
+
+def notify_alive(*, expected: bool = True) -> None:
+    """Say that the main loop runs. Whoever says so and then falls silent is taken for stuck.
+
+    Args:
+        expected: whether this will be said again.
+    """
+    _notify(f"{ALIVE}={int(expected)}")
 
 
 def _notify(line: str) -> None:

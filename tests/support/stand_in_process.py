@@ -5,7 +5,7 @@
 
 What it does is read from FOLDER/NAME when it starts: words among `fails` (writes two lines, ends
 with 3), `silent` (never ready), `stubborn` (ignores SIGTERM), `parent` (has a child of its own),
-`attaches` (to the fake MPS daemon of its card).
+`attaches` (to the fake MPS daemon of its card), `freezes` (says once that it is alive).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from omni_runtime.pausing import PAUSE, RESUME
 from omni_wire.supervision import (
     die_with_parent,
     notify_address,
+    notify_alive,
     notify_ready,
     notify_status,
     notify_stopping,
@@ -50,6 +51,8 @@ def main() -> int:
     if "silent" not in words:
         notify_address(f"{name}:1")
         notify_ready()
+    if "freezes" in words:
+        notify_alive()
     while True:
         came = signal.sigwait(awaited)
         if came != signal.SIGTERM:

@@ -42,6 +42,8 @@ _MAX_EVENTS = 1000
 _NOT_STARTED = 127
 _LOCAL_ONLY = "unix:"
 """Begins the address on which processes of this machine meet; nothing for users."""
+SILENT_SECONDS = 20.0
+"""After which a process that said it is alive is taken for stuck; it says so every few seconds."""
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -203,6 +205,7 @@ class LocalRun:
 
         code = await child.follow(deliver)
         slot.child = None
+        slot.expect_nothing()
         await self._events.put(Exited(name, code))
 
     async def _noticed(self, slot: _Slot, child: ChildProcess, notice: Notice) -> None:
@@ -219,9 +222,23 @@ class LocalRun:
                 await self._events.put(MadeProgress(name))
             case supervision.STUCK:
                 await self._events.put(GotStuck(name))
+            case supervision.ALIVE if notice.value == "1":
+                self._expect_again(slot, child)
+            case supervision.ALIVE:
+                slot.expect_nothing()
             case supervision.ADDRESS if not notice.value.startswith(_LOCAL_ONLY):
                 self._addresses.append(notice.value)
                 self._display.say(name, f"listens on {notice.value}")
+
+    def _expect_again(self, slot: _Slot, child: ChildProcess) -> None:
+        """Take a process for stuck unless it soon says again that it is alive."""
+
+        def silent() -> None:
+            if slot.child is child:
+                self._events.put_nowait(GotStuck(slot.process.name))
+
+        slot.expect_nothing()
+        slot.silence = asyncio.get_running_loop().call_later(SILENT_SECONDS, silent)
 
     async def _check_attached(self, slot: _Slot, child: ChildProcess) -> None:
         try:
@@ -257,6 +274,12 @@ class _Slot:
         self.last_lines = LastLines()
         self.progress = Progress()
         self.status = ""
+        self.silence: asyncio.TimerHandle | None = None
+
+    def expect_nothing(self) -> None:
+        """Let the process be silent."""
+        if self.silence is not None:
+            self.silence.cancel()
 
     def send(self, sent: signal.Signals) -> None:
         """Send a signal to the child if there is one."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from omni_config.errors import OmniError
+from omni_runtime.launcher import local_run
 from omni_runtime.launcher.cards import Cards, NoSharedCards
 from omni_runtime.launcher.child_process import Command
 from omni_runtime.launcher.local_processes import LocalProcess
@@ -88,6 +89,17 @@ async def test_a_killed_group_is_restarted_and_the_others_go_on(tmp_path: Path) 
         await display.saw("failure | talker: killed by SIGKILL")
         await display.saw("omni | talker: ready again")
         assert len([line for line in display.lines if "gateway begins as" in line]) == 1
+
+
+async def test_a_group_whose_main_loop_stands_still_is_killed_and_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_run, "SILENT_SECONDS", 0.2)
+    async with running(tmp_path, GATEWAY, Role("talker"), talker="freezes") as (display, _):
+        await display.saw("talker begins as")
+        (tmp_path / "talker").write_text("")
+        await display.saw("omni | talker: is stuck; killing it")
+        await display.saw("omni | talker: ready again")
 
 
 async def test_a_stubborn_process_and_its_children_are_killed(tmp_path: Path) -> None:
