@@ -9,6 +9,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from tests.support.group_processes import START_SECONDS, Deployment, deployment
 from tests.support.ports import free_port, http_get
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "charts/omnipipe/dashboards/omnipipe.json"
+GROUP_METRIC = re.compile(r"\bomni_(?:stage|edge)_[a-z_]+")
 
 LIGHT_GROUP_BYTES = 80 * 1024 * 1024
 
@@ -80,6 +84,7 @@ async def test_a_group_tells_prometheus_and_probes_how_it_does(echo: Deployment)
     sent = re.search(r'omni_edge_sent_bytes_total{peer="answer",stage="reverse"} (\S+)', page)
     assert sent is not None
     assert float(sent[1]) > 0
+    assert set(GROUP_METRIC.findall(DASHBOARD.read_text())) <= set(GROUP_METRIC.findall(page))
     async with aio.insecure_channel(echo.runtime.endpoints.addresses["back"]) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)  # its stub knows no methods
         for service in ("", LIVENESS):

@@ -1,4 +1,4 @@
-"""The dashboard asks for nothing that a gateway does not tell."""
+"""The dashboard asks a gateway for nothing that it does not tell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omni_client import OmniClient
 from tests.support.chat_gateway import ChatGateway
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "charts/omnipipe/dashboards/omnipipe.json"
-METRIC = re.compile(r"\bomni_[a-z_]+")
+METRIC = re.compile(r"\bomni_gateway_[a-z_]+")
 
 
 def test_every_metric_of_the_dashboard_is_served(parrot: ChatGateway) -> None:
