@@ -13,9 +13,9 @@ import yaml
 
 from omni_cli.cluster import (
     Target,
+    look_at,
     plan_file,
     read_config_map,
-    read_observed,
     read_pipeline_object,
 )
 from omni_cli.output import line, print_lines
@@ -23,7 +23,8 @@ from omni_config.errors import ConfigError, Problem
 from omni_operator.api.status import OmniPipelineStatus
 from omni_operator.display.changes import diff_lines, refusals, summary_lines
 from omni_operator.display.settings import changed_lines, config_text, explain_lines
-from omni_operator.display.tree import status_lines
+from omni_operator.display.tree import edge_lines, status_lines
+from omni_operator.names import KIND
 
 EXIT_REFUSED = 1
 
@@ -66,9 +67,11 @@ def explain(
 
 
 def status(name: Name, namespace: Namespace = None, kubeconfig: Kubeconfig = None) -> None:
-    """Show a pipeline as a tree: conditions, gateways, groups and their pods."""
-    manifest, observed = asyncio.run(read_observed(Target(kubeconfig, namespace), name))
-    _print(status_lines(name, _status(manifest), observed, time.time()))
+    """Show a pipeline as a tree: conditions, gateways, groups, their pods, stages and edges."""
+    found = asyncio.run(look_at(Target(kubeconfig, namespace), name))
+    status = _status(found.manifest)
+    _print(status_lines(name, status, found.observed, time.time()))
+    _print(edge_lines(found.answers))
 
 
 def plan(
@@ -78,30 +81,37 @@ def plan(
     diff: Annotated[bool, typer.Option("--diff", help="Show which fields would change.")] = False,
 ) -> None:
     """Show what `kubectl apply` of a file would do; the API server tries it and stores nothing."""
-    found = asyncio.run(plan_file(Target(kubeconfig, namespace), _read(file)))
-    _print(summary_lines(found.decision, found.changes))
-    if diff:
-        for one in found.changes:
-            _print(diff_lines(one))
-    wrong = [*refusals(found.decision), *found.refused]
+    objects = _read(file)
+    beside = [one for one in objects if one["kind"] == "ConfigMap"]
+    wrong: list[str] = []
+    for manifest in (one for one in objects if one["kind"] == KIND):
+        found = asyncio.run(plan_file(Target(kubeconfig, namespace), manifest, beside))
+        _print(summary_lines(found.decision, found.changes))
+        if diff:
+            for one in found.changes:
+                _print(diff_lines(one))
+        wrong += [*refusals(found.decision), *found.refused]
     if wrong:
         _print(wrong)
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return the one object of a file.
+def _read(file: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file.
 
     Raises:
-        ConfigError: the file cannot be read, or holds no object.
+        ConfigError: the file cannot be read, or holds no OmniPipeline.
     """
     try:
-        content = yaml.safe_load(file.read_text())
+        found = [one for one in yaml.safe_load_all(file.read_text()) if one is not None]
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError([Problem("", f"{file}: {error}")]) from error
-    if not isinstance(content, dict) or "kind" not in content:
+    if any(not isinstance(one, dict) or "kind" not in one for one in found):
         raise ConfigError([Problem("", f"{file}: not a Kubernetes object: it has no kind")])
-    return content
+    if not any(one["kind"] == KIND for one in found):
+        kinds = ", ".join(str(one["kind"]) for one in found) or "nothing"
+        raise ConfigError([Problem("", f"{file}: holds no {KIND}, but {kinds}")])
+    return found
 
 
 def _status(manifest: dict[str, Any]) -> OmniPipelineStatus:

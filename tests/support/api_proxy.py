@@ -170,8 +170,8 @@ async def _answer(
 
 def _refuse(incoming: web.Request, fault: Fault) -> web.StreamResponse:
     if fault.status == 0:
-        assert incoming.transport is not None
-        incoming.transport.abort()
+        if incoming.transport is not None:  # else whoever asked has gone already
+            incoming.transport.abort()
         return web.Response(status=500)
     reason = {409: "Conflict", 429: "TooManyRequests"}.get(fault.status, "InternalError")
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}

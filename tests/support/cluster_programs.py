@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scripts.packages import missing_packages
 
+BUILD = Path(__file__).resolve().parents[2] / "scripts" / "cluster" / "build.sh"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
@@ -21,6 +22,15 @@ def program_directory() -> Path:
         return Path(given)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(caches) / "omnipipe" / "bin"
+
+
+def build_program(name: str) -> Path:
+    """Return one of the programs, built when it is not there yet."""
+    program = program_directory() / name
+    if not program.exists():
+        words = (str(BUILD), str(program_directory()), name)
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return program
 
 
 def why_no_cluster() -> str | None:

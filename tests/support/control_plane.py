@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.cluster_programs import (
+    BUILD,
     PROGRAMS,
     has_programs,
     kind_works,
@@ -29,8 +30,6 @@ from tests.support.cluster_programs import (
 )
 from tests.support.pki import Authority, write_kubeconfig, write_service_account_key
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "scripts" / "cluster" / "build.sh"
 START_SECONDS = 90.0
 
 

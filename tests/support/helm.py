@@ -6,28 +6,17 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.support.cluster_programs import program_directory
+from tests.support.cluster_programs import build_program
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "omnipipe"
-BUILD = ROOT / "scripts" / "cluster" / "build.sh"
 
 Manifest = dict[str, Any]
-
-
-@cache
-def helm_program() -> Path:
-    """Return Helm, built when it is not there yet."""
-    directory = program_directory()
-    if not (directory / "helm").exists():
-        subprocess.run([BUILD, directory, "helm"], check=True, stdout=subprocess.DEVNULL)
-    return directory / "helm"
 
 
 def helm(
@@ -36,7 +25,7 @@ def helm(
     """Run Helm and return what it printed, whatever its exit status."""
     given = {"KUBECONFIG": str(kubeconfig)} if kubeconfig is not None else {}
     return subprocess.run(
-        [helm_program(), *arguments],
+        [build_program("helm"), *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -43,6 +43,7 @@ class Kubelet:
     Attributes:
         name: of the node, and value of its label.
         capacity: extended resources it has.
+        private: whether only pods that tolerate its taint land on it.
         starts: whether a pod may become Running; those that may not stay Pending.
         ready: whether the containers of a running pod are ready.
         pods: those it runs, by namespace and name, as last seen.
@@ -52,6 +53,7 @@ class Kubelet:
     session: aiohttp.ClientSession
     name: str
     capacity: Mapping[str, str] = field(default_factory=dict)
+    private: bool = True
     starts: Callable[[Pod], bool] = lambda _: True
     ready: Callable[[Pod], bool] = lambda _: True
     pods: dict[tuple[str, str], Pod] = field(default_factory=dict)
@@ -80,7 +82,9 @@ class Kubelet:
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {"name": self.name, "labels": {LABEL: self.name}},
-                "spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]},
+                "spec": {
+                    "taints": [{"key": TAINT, "effect": "NoSchedule"}] if self.private else []
+                },
             },
         )
         await self._heartbeat()
@@ -145,6 +149,9 @@ class Kubelet:
                 }
                 for one in pod["spec"]["containers"]
             ],
+            "initContainerStatuses": [
+                _initial_container(one) for one in pod["spec"].get("initContainers") or ()
+            ],
         }
 
     async def _watch(self) -> AsyncIterator[Pod]:
@@ -166,6 +173,21 @@ def _says_the_same(seen: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         return False
     known = {one["type"]: one["status"] for one in seen.get("conditions") or ()}
     return all(known.get(one["type"]) == one["status"] for one in wanted["conditions"])
+
+
+def _initial_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of an init container that has done its work, or of a sidecar that runs."""
+    runs = container.get("restartPolicy") == "Always"
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _now(), "finishedAt": _now()}
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": container["image"],
+        "ready": True,
+        "started": runs,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": _now()}} if runs else {"terminated": ended},
+    }
 
 
 def _condition(name: str, holds: bool) -> dict[str, str]:

@@ -31,7 +31,7 @@ from omni_operator.controller.lease import LeaseOptions
 from omni_operator.controller.operator import Operator
 from omni_operator.controller.options import Options
 from omni_operator.controller.queue import Backoff
-from omni_operator.controller.resources import OWNED, PIPELINES, PODS, Resource, resource_of
+from omni_operator.controller.resources import GROUPS, OWNED, PIPELINES, PODS, Resource, resource_of
 from omni_operator.names import API_VERSION, KIND, LABEL_PIPELINE
 from omni_operator.render.manifest import Manifest
 from omni_operator.render.view import Release
@@ -214,9 +214,13 @@ async def eventually(
 
 @contextlib.asynccontextmanager
 async def open_site(
-    cluster: Cluster, directory: Path, gpus: int = 1000, **changes: Any
+    cluster: Cluster, directory: Path, gpus: int = 1000, *, private: bool = True, **changes: Any
 ) -> AsyncIterator[Site]:
-    """A namespace with all that belongs to it, while the context lasts."""
+    """A namespace with all that belongs to it, while the context lasts.
+
+    Args:
+        private: whether only pods that tolerate it land on the namespace's node.
+    """
     namespace = f"site-{os.getpid()}-{next(_numbers)}"
     configuration = await load_configuration(cluster.kubeconfig)
     async with (
@@ -227,7 +231,8 @@ async def open_site(
         aiohttp.ClientSession(back_door.url, timeout=NO_TIMEOUT) as session,
     ):
         await client.request("POST", NAMESPACES.path(), _namespace(namespace))
-        kubelet = Kubelet(plain, session, namespace, {"nvidia.com/gpu": str(gpus)})
+        room = {"nvidia.com/gpu": str(gpus)}
+        kubelet = Kubelet(plain, session, namespace, room, private)
         traffic = PlayedTraffic(lambda: iter(kubelet.pods.values()))
         options = _options(namespace, _kubeconfig(directory, proxy))
         site = Site(namespace, client, proxy, kubelet, traffic, replace(options, **changes))
@@ -244,28 +249,24 @@ async def open_site(
 async def install_definitions(cluster: Cluster) -> None:
     """Install the project's CRDs and wait until they are served."""
     async with open_client(await load_configuration(cluster.kubeconfig)) as client:
-        names = []
         for path in sorted(CRDS.glob("*.yaml")):
             definition = yaml.safe_load(path.read_text())
-            names.append(definition["metadata"]["name"])
             await client.request(
                 "PATCH",
-                DEFINITIONS.path(None, names[-1]),
+                DEFINITIONS.path(None, definition["metadata"]["name"]),
                 definition,
                 "application/apply-patch+yaml",
                 {"fieldManager": "test", "force": "true"},
             )
 
-        async def established() -> bool:
-            found = [await client.get(DEFINITIONS, None, name) for name in names]
-            return all(
-                any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-                for conditions in (
-                    (one.get("status") or {}).get("conditions") or () for one in found
-                )
-            )
+        async def served() -> bool:
+            with contextlib.suppress(ApiError):  # not known yet, or its storage not ready yet
+                for resource in (PIPELINES, GROUPS):
+                    _ = [one async for one in client.list(resource)]
+                return True
+            return False
 
-        await eventually(established)
+        await eventually(served)
 
 
 def pipeline(site: Site, name: str = "tts", **spec: Any) -> Manifest:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from omni_operator.controller.client import Client
-from tests.support.cluster_programs import program_directory
-from tests.support.helm import BUILD
+from tests.support.cluster_programs import build_program
 
 KEY = "x-kubernetes-group-version-kind"
 OPEN = "x-kubernetes-preserve-unknown-fields"
@@ -51,7 +49,7 @@ def kubeconform(
     file.write_text(text)
     done = subprocess.run(
         [
-            _program(),
+            build_program("kubeconform"),
             *("-strict", "-verbose", "-output", "json"),
             *("-schema-location", f"{schemas}/{LOCATION}"),
             *("-skip", ",".join(skipped)),
@@ -63,14 +61,6 @@ def kubeconform(
     )
     found: list[dict[str, Any]] = json.loads(done.stdout)["resources"]
     return found
-
-
-@cache
-def _program() -> Path:
-    directory = program_directory()
-    if not (directory / "kubeconform").exists():
-        subprocess.run([BUILD, directory, "kubeconform"], check=True, stdout=subprocess.DEVNULL)
-    return directory / "kubeconform"
 
 
 def _closed(schema: Any) -> Any:

@@ -1,8 +1,8 @@
-"""`kubectl omni status`: a pipeline as a tree of pod shapes and pods."""
+"""`kubectl omni status`: a pipeline as a tree of pod shapes and pods, and the edges of stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from omni_operator.api.status import GroupStatus, OmniPipelineStatus
 from omni_operator.names import LABEL_REVISION, LABEL_SHAPE
@@ -11,6 +11,7 @@ from omni_operator.plan.world import Observed
 from omni_operator.render.manifest import Manifest
 from omni_operator.status import reasons
 from omni_operator.status.pods import why_not_serving
+from omni_wire.v1 import gateway_pb2
 
 _SHOWN = (reasons.READY, reasons.ROUTABLE, reasons.PROGRESSING, reasons.DEGRADED)
 
@@ -37,6 +38,20 @@ def status_lines(
         for pod in stage_pods(observed):
             if labels_of(pod)[LABEL_SHAPE] == group.name:
                 yield f"    {_pod_line(pod, observed, now)}"
+
+
+def edge_lines(answers: Sequence[gateway_pb2.GetPipelineResponse]) -> Iterator[str]:
+    """Yield where each stage sends what it makes, as a gateway says it."""
+    if not answers:
+        yield "  edges  unknown: no gateway could be asked"
+        return
+    yield "  edges"
+    for stage in answers[0].stages:
+        targets = [f"{one} (stream)" for one in stage.stream_to]
+        targets += [one for one in stage.next if one not in stage.stream_to]
+        if stage.terminal:
+            targets.append(f"client ({stage.modality})" if stage.modality else "client")
+        yield f"    {stage.name} -> {', '.join(targets)}"
 
 
 def _group_line(group: GroupStatus) -> str:

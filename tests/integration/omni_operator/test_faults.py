@@ -15,7 +15,12 @@ from tests.support.api_proxy import Fault, Request
 from tests.support.end_state import end_state
 from tests.support.operator_site import Site, eventually, pipeline
 
-pytestmark = [pytest.mark.cluster, pytest.mark.storm]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.storm,
+    # Of a kopf that is ended before it has begun, watchers are left that were never started.
+    pytest.mark.filterwarnings("ignore:coroutine 'watcher' was never awaited:RuntimeWarning"),
+]
 
 
 async def test_an_operator_killed_after_every_single_write_ends_where_another_does(

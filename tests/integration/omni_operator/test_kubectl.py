@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from omni_cli.main import KUBECTL, run
+from omni_operator.render.manifest import Manifest
 from tests.support.control_plane import Cluster
 from tests.support.operator_site import Site, pipeline
 
@@ -24,12 +25,17 @@ async def test_the_commands_tell_of_a_running_pipeline(
         status = await asyncio.to_thread(run, [*words, *at], KUBECTL)
         return status, capsys.readouterr().out
 
-    manifest = pipeline(site)
+    manifest = pipeline(site, profileRefs=[{"name": "platform"}])
     file = tmp_path / "tts.yaml"
-    file.write_text(yaml.safe_dump(manifest))
+    file.write_text(yaml.safe_dump_all([_profile(site), manifest]))
     status, text = await said("plan", "-f", str(file))
     assert (status, "create Deployment tts-gateway" in text) == (0, True)
     assert await site.owned("tts") == {}
+    file.write_text(yaml.safe_dump(_profile(site)))
+    status, text = await said("plan", "-f", str(file))
+    assert (status, text) == (2, ""), "a file without a pipeline"
+
+    await site.client.create(_profile(site))
 
     site.start_operator()
     await site.create(manifest)
@@ -49,3 +55,13 @@ async def test_the_commands_tell_of_a_running_pipeline(
     file.write_text(yaml.safe_dump(manifest))
     status, text = await said("plan", "-f", str(file))
     assert (status, "vocoder" in text) == (1, True)
+
+
+def _profile(site: Site) -> Manifest:
+    """Return a profile that a file may bring along."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "platform", "namespace": site.namespace},
+        "data": {"config.yaml": "stages: {tts_engine: {engine: {max_running_requests: 2}}}"},
+    }

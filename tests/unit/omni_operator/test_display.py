@@ -7,8 +7,9 @@ import pytest
 from omni_config.errors import ConfigError
 from omni_operator.display.changes import changes, diff_lines, refusals, summary_lines
 from omni_operator.display.settings import changed_lines, config_text, explain_lines
-from omni_operator.display.tree import status_lines
+from omni_operator.display.tree import edge_lines, status_lines
 from omni_operator.plan.world import GatewaysSeen, ObjectId, Observed
+from omni_wire.v1 import gateway_pb2
 from tests.support.decision_site import Site, running
 from tests.support.objects import speech, stage
 
@@ -75,3 +76,17 @@ def test_the_tree_shows_pods_and_what_they_wait_for() -> None:
     assert lines[0].startswith("demo  revision ")
     assert any("NotRegistered" in line and "talker" in line for line in lines)
     assert any(line.endswith("routable, 0 in flight") for line in lines)
+
+
+def test_edges_are_those_that_a_gateway_knows() -> None:
+    stages = [
+        gateway_pb2.Stage(name="thinker", next=["decode", "talker"], stream_to=["talker"]),
+        gateway_pb2.Stage(name="decode", terminal=True, modality="text"),
+    ]
+    lines = list(edge_lines([gateway_pb2.GetPipelineResponse(stages=stages)]))
+    assert lines == [
+        "  edges",
+        "    thinker -> talker (stream), decode",
+        "    decode -> client (text)",
+    ]
+    assert list(edge_lines([])) == ["  edges  unknown: no gateway could be asked"]
