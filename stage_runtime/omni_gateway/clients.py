@@ -57,6 +57,12 @@ def add_client_flags(parser: ArgumentParser) -> None:
     add("--client-tls-certificate", type=Path, metavar="PEM", help="certificate shown to clients")
     add("--client-tls-key", type=Path, metavar="PEM", help="its private key")
     add(
+        "--client-tls-ca",
+        type=Path,
+        metavar="PEM",
+        help="authority that signs clients; without it they need no certificate",
+    )
+    add(
         "--plaintext-clients",
         action="store_true",
         help="plaintext for clients where others can reach them, while groups use TLS",
@@ -101,7 +107,11 @@ def _certificate(given: Namespace) -> ServerTls | None:
     files = (given.client_tls_certificate, given.client_tls_key)
     if any(files) and not all(files):
         raise OmniError("--client-tls-certificate and --client-tls-key belong together")
-    return ServerTls(*files) if all(files) else None
+    if not all(files):
+        if given.client_tls_ca is not None:
+            raise OmniError("--client-tls-ca needs --client-tls-certificate and --client-tls-key")
+        return None
+    return ServerTls(*files, client_authority=given.client_tls_ca)
 
 
 def _grpc_credentials(

@@ -52,15 +52,18 @@ Credentials: TypeAlias = Plaintext | MutualTls
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The server alone shows a certificate, for clients that have none.
+    """The server shows a certificate, and asks clients for theirs where it is told to.
 
     Attributes:
         certificate: PEM file with the server's certificate chain.
         private_key: PEM file with its key.
+        client_authority: PEM file with the authority that signs clients; null lets in clients that
+            have no certificate.
     """
 
     certificate: Path
     private_key: Path
+    client_authority: Path | None = None
 
 
 def open_channel(target: str, credentials: Credentials, options: ChannelOptions) -> aio.Channel:
@@ -122,12 +125,17 @@ def _server_credentials(credentials: MutualTls | ServerTls) -> grpc.ServerCreden
     return grpc.dynamic_ssl_server_credentials(
         _configuration(current[0]),
         fetch,  # type: ignore[arg-type]
-        require_client_authentication=isinstance(credentials, MutualTls),
+        require_client_authentication=current[0][2] is not None,
     )
 
 
 def _server_files(credentials: MutualTls | ServerTls) -> tuple[bytes, bytes, bytes | None]:
-    authority = _read(credentials.authority) if isinstance(credentials, MutualTls) else None
+    signer = (
+        credentials.authority
+        if isinstance(credentials, MutualTls)
+        else credentials.client_authority
+    )
+    authority = None if signer is None else _read(signer)
     return _read(credentials.private_key), _read(credentials.certificate), authority
 
 

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -102,6 +103,7 @@ class _PatientProtocol(H11Protocol):
 
 
 def _config(app: FastAPI, limits: HttpLimits, certificate: ServerTls | None) -> uvicorn.Config:
+    asks = certificate is not None and certificate.client_authority is not None
     protocol: Any = partial(_PatientProtocol, idle_seconds=limits.idle_seconds)
     config = uvicorn.Config(
         app,
@@ -119,12 +121,18 @@ def _config(app: FastAPI, limits: HttpLimits, certificate: ServerTls | None) -> 
         proxy_headers=False,
         ssl_certfile=certificate.certificate if certificate else None,
         ssl_keyfile=certificate.private_key if certificate else None,
+        ssl_ca_certs=_path(certificate.client_authority) if certificate else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if asks else ssl.CERT_NONE,
     )
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise CredentialsError(f"the certificate for clients cannot be read: {error}") from error
     return config
+
+
+def _path(file: Path | None) -> str | None:
+    return None if file is None else str(file)
 
 
 @contextmanager
@@ -145,6 +153,8 @@ async def _follow(config: uvicorn.Config, certificate: ServerTls | None) -> None
         await asyncio.sleep(LOOK_SECONDS)
         try:
             config.ssl.load_cert_chain(certificate.certificate, certificate.private_key)
+            if certificate.client_authority is not None:
+                config.ssl.load_verify_locations(certificate.client_authority)
         except (OSError, ssl.SSLError) as error:
             # Half of a renewal, perhaps; what was valid a moment ago is shown until it is whole.
             logger.warning("certificate not renewed", reason=error)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+import subprocess
+import sys
+import wave
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +18,12 @@ from openai import OpenAI
 from PIL import Image
 
 from omni_cli.chat_answer import ChatAnswer
-from omni_client import OmniClient, StageOutput
+from omni_client import OmniClient, Sampling, StageOutput, Voice, audio, image
 from omni_models.media.limits import Deadline, MediaLimits
 from omni_models.media.sounds import decode_sound
 from omni_wire.errors import ServiceError
 from tests.support import media
+from tests.support.light_client import documented_example, light_client
 from tests.support.oracle import PROMPTS, Answer, Oracle, Prompt, Settings, user
 from tests.support.speech_pipeline import SpeechPipeline, greedy, speech_pipeline
 
@@ -27,6 +32,7 @@ STEPS = "omni_stage_step_duration_seconds_count"
 IN_FLIGHT = "omni_stage_in_flight_requests"
 FREE_TOKENS = "omni_engine_cache_free_tokens"
 READERS = {"thinker", "talker_ar", "decode", "code2wav"}
+ENCODING = {"preprocessing", "image_encoder", "audio_encoder"}
 
 # Starting the pipeline takes most of it.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -257,3 +263,49 @@ def test_ten_minutes_of_sound_are_refused_where_the_context_is_shorter(
         pipeline.send(inputs, {})
     assert failure.value.info.reason == "MEDIA_TOO_LARGE"
     assert len(pipeline.ask(PROMPTS["text"]).token_ids) == 24
+
+
+def test_the_documents_program_runs_with_the_client_alone(
+    pipeline: SpeechPipeline, tmp_path: Path
+) -> None:
+    python = light_client(tmp_path / "venv")
+    (tmp_path / "cat.png").write_bytes(media.png(media.picture()))
+    program = documented_example(pipeline.address)
+    shown = subprocess.run(
+        [python, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.strip()
+    with wave.open(str(tmp_path / "answer.wav")) as file:
+        assert file.getframerate() == 24_000
+        assert file.getnframes() > 0
+
+
+def test_trace_shows_what_every_stage_did(pipeline: SpeechPipeline) -> None:
+    with OmniClient(pipeline.address, timeout_seconds=100) as client:
+        answer = client.chat(
+            ["Hello", image(media.png(media.picture())), audio(media.wav(media.sound()))],
+            sampling=Sampling(max_tokens=4),
+            voice=Voice(max_frames=4),
+            stage_events=True,
+        )
+    shown = _omni("trace", answer.request_id, "--gateway", pipeline.url).splitlines()
+    assert shown[0].split()[:2] == [answer.request_id, "completed"]
+    lanes = {line.split()[0] for line in shown[1:] if line.strip()}
+    assert {one.stage for one in answer.stages} == READERS | ENCODING
+    assert lanes >= READERS | ENCODING
+    assert answer.request_id in _omni("trace", "--gateway", pipeline.url)
+
+
+def test_the_doctor_finds_the_run_ready(pipeline: SpeechPipeline) -> None:
+    found = json.loads(_omni("doctor", "--output", "json", status=None))["findings"]
+    runs = [one["text"] for one in found if one["area"] == "pipelines"]
+    assert any("is ready, 7 stages" in text for text in runs), runs
+
+
+def _omni(*words: str, status: int | None = 0) -> str:
+    """Run a command of `omni`; returns what it shows."""
+    command = [str(Path(sys.executable).with_name("omni")), *words]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert status is None or shown.returncode == status, shown.stderr
+    return shown.stdout
