@@ -18,12 +18,14 @@ COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 UNTIL_FORWARDED = "until curl -s -o /dev/null http://127.0.0.1:8000/livez; do sleep 0.1; done"
 ELSEWHERE = ("make ", "eval ")
 """What `test_demo.py` and the fixture of the node run."""
+OTHER_PIPELINE = "qwen3-omni"
+"""Shown from a control plane without nodes, by a test of the operator."""
 
 
 def commands() -> Iterator[str]:
     for block in BLOCK.findall(PAGE.read_text()):
         for command in COMMAND.findall(block):
-            if not command.startswith(ELSEWHERE):
+            if not command.startswith(ELSEWHERE) and OTHER_PIPELINE not in command:
                 yield command
 
 
