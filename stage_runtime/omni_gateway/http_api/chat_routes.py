@@ -10,7 +10,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from omni_gateway.access.keys import ApiKey
 from omni_gateway.chat.request import ChatRequest
 from omni_gateway.http_api.answering import (
     EVENT_STREAM,
@@ -21,7 +20,7 @@ from omni_gateway.http_api.answering import (
 )
 from omni_gateway.http_api.chat_request import ChatCompletionRequest
 from omni_gateway.http_api.completions import CompletionFrame, CompletionStream, WholeCompletion
-from omni_gateway.http_api.context import API, HttpContext, read_model, request_id_of
+from omni_gateway.http_api.context import Caller, HttpContext, read_model, request_id_of
 from omni_gateway.http_api.openapi import body_of, responses_of
 
 DEFAULT_FORMAT = "wav"
@@ -50,19 +49,18 @@ class _ChatRoute:
         self._chat = context.chat
 
     async def answer(self, request: Request) -> Response:
-        key = self._context.let_in(request)
+        caller = self._context.let_in(request)
         asked = await read_model(request, ChatCompletionRequest)
         self._chat.check_model(asked.model)
         frame = self._frame(asked, request_id_of(request, asked.request_id))
         chat = asked.model_copy(update={"request_id": frame.request_id}).chat_request()
-        headers = request.headers
         if asked.stream:
             stream = CompletionStream(frame, chat.choices, asked.includes_usage)
-            objects = self._streamed(chat, stream, dict(headers), key)
+            objects = self._streamed(chat, stream, caller)
             pieces = await Pieces.begun(request, events_of(objects))
             return AnswerStream(pieces, EVENT_STREAM, frame.request_id)
         whole = WholeCompletion(frame, chat.choices)
-        await while_connected(request, self._gather(chat, whole, dict(headers), key))
+        await while_connected(request, self._gather(chat, whole, caller))
         return JSONResponse(whole.json(), headers={"x-request-id": frame.request_id})
 
     def _frame(self, asked: ChatCompletionRequest, request_id: str) -> CompletionFrame:
@@ -77,39 +75,21 @@ class _ChatRoute:
         )
 
     async def _streamed(
-        self,
-        chat: ChatRequest,
-        stream: CompletionStream,
-        headers: dict[str, str],
-        key: ApiKey | None,
+        self, chat: ChatRequest, stream: CompletionStream, caller: Caller
     ) -> AsyncGenerator[dict[str, Any], None]:
         opened = False
-        with self._context.guard.using(key):
-            async with (
-                self._chat.submitted(chat, headers, API) as answers,
-                aclosing(answers.events()) as events,
-            ):
-                async for found in events:
-                    if not opened:
-                        opened = True
-                        for chunk in stream.opening():
-                            yield chunk
-                    for chunk in stream.chunks(found):
+        async with aclosing(self._context.answers(chat, caller)) as events:
+            async for found in events:
+                if not opened:
+                    opened = True
+                    for chunk in stream.opening():
                         yield chunk
+                for chunk in stream.chunks(found):
+                    yield chunk
         for chunk in stream.closing():
             yield chunk
 
-    async def _gather(
-        self,
-        chat: ChatRequest,
-        whole: WholeCompletion,
-        headers: dict[str, str],
-        key: ApiKey | None,
-    ) -> None:
-        with self._context.guard.using(key):
-            async with (
-                self._chat.submitted(chat, headers, API) as answers,
-                aclosing(answers.events()) as events,
-            ):
-                async for found in events:
-                    whole.add(found)
+    async def _gather(self, chat: ChatRequest, whole: WholeCompletion, caller: Caller) -> None:
+        async with aclosing(self._context.answers(chat, caller)) as events:
+            async for found in events:
+                whole.add(found)

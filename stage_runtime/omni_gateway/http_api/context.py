@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,6 +12,8 @@ from starlette.requests import Request
 
 from omni_gateway.access.guard import Guard, caller_of
 from omni_gateway.access.keys import ApiKey
+from omni_gateway.chat.answers import ChoiceEvent
+from omni_gateway.chat.request import ChatRequest
 from omni_gateway.chat.service import ChatService
 from omni_gateway.errors import WrongMediaType
 from omni_gateway.http_api.errors import invalid_body
@@ -22,21 +26,49 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and in what trace.
+
+    Attributes:
+        key: null where none is asked for.
+        headers: of the request.
+    """
+
+    key: ApiKey | None
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class HttpContext:
     """The parts of a gateway that routes use."""
 
     chat: ChatService
     guard: Guard
 
-    def let_in(self, request: Request) -> ApiKey | None:
-        """Return the key of a request; null where none is asked for.
+    def let_in(self, request: Request) -> Caller:
+        """Return who sends a request.
 
         Raises:
             Unauthenticated: there is no key, or it is not accepted.
         """
         key = self.guard.identify(request.headers.get("authorization"))
         request.state.caller = caller_of(key)
-        return key
+        return Caller(key, request.headers)
+
+    async def answers(self, chat: ChatRequest, caller: Caller) -> AsyncGenerator[ChoiceEvent, None]:
+        """Yield the events of every answer to a request; closing it early ends the request.
+
+        Raises:
+            RateLimited: the caller's key is at its limits.
+            ServiceError: the request is refused, or failed.
+        """
+        with self.guard.using(caller.key):
+            async with (
+                self.chat.submitted(chat, caller.headers, API) as answers,
+                aclosing(answers.events()) as events,
+            ):
+                async for found in events:
+                    yield found
 
 
 def request_id_of(request: Request, asked: str | None) -> str:

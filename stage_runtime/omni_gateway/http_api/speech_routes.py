@@ -13,13 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from omni_client.requests import READ_ALOUD
-from omni_gateway.access.keys import ApiKey
 from omni_gateway.chat.audio import MIME_TYPES, AudioEncoder
 from omni_gateway.chat.events import AudioDelta, Finished
 from omni_gateway.chat.request import ChatRequest
 from omni_gateway.http_api.answering import EVENT_STREAM, AnswerStream, Pieces, events_of
 from omni_gateway.http_api.completions import usage_json
-from omni_gateway.http_api.context import API, HttpContext, read_model, request_id_of
+from omni_gateway.http_api.context import Caller, HttpContext, read_model, request_id_of
 from omni_gateway.http_api.model import ApiModel, refused, served
 from omni_gateway.http_api.openapi import body_of, responses_of
 from omni_wire.messages import Tree
@@ -83,38 +82,30 @@ class _SpeechRoute:
         self._chat = context.chat
 
     async def answer(self, request: Request) -> Response:
-        key = self._context.let_in(request)
+        caller = self._context.let_in(request)
         asked = await read_model(request, SpeechRequest)
         self._chat.check_model(asked.model)
         encoder = AudioEncoder(asked.response_format, self._chat.sample_rate, "response_format")
         name = request_id_of(request, asked.request_id)
-        chat, headers = asked.chat_request(name), dict(request.headers)
+        chat = asked.chat_request(name)
         if asked.stream_format == "sse":
-            events = events_of(self._events(chat, encoder, headers, key))
+            events = events_of(self._events(chat, encoder, caller))
             return AnswerStream(await Pieces.begun(request, events), EVENT_STREAM, name)
-        pieces = await Pieces.begun(request, self._audio(chat, encoder, headers, key))
+        pieces = await Pieces.begun(request, self._audio(chat, encoder, caller))
         return AnswerStream(pieces, MIME_TYPES[encoder.encoding], name)
 
     async def _audio(
-        self,
-        chat: ChatRequest,
-        encoder: AudioEncoder,
-        headers: dict[str, str],
-        key: ApiKey | None,
+        self, chat: ChatRequest, encoder: AudioEncoder, caller: Caller
     ) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._spoken(chat, encoder, headers, key)) as spoken:
+        async with aclosing(self._spoken(chat, encoder, caller)) as spoken:
             async for piece, _ in spoken:
                 if piece:
                     yield piece
 
     async def _events(
-        self,
-        chat: ChatRequest,
-        encoder: AudioEncoder,
-        headers: dict[str, str],
-        key: ApiKey | None,
+        self, chat: ChatRequest, encoder: AudioEncoder, caller: Caller
     ) -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(self._spoken(chat, encoder, headers, key)) as spoken:
+        async with aclosing(self._spoken(chat, encoder, caller)) as spoken:
             async for piece, end in spoken:
                 if piece:
                     data = base64.b64encode(piece).decode("ascii")
@@ -129,20 +120,12 @@ class _SpeechRoute:
                     yield {"type": "speech.audio.done", "usage": counts}
 
     async def _spoken(
-        self,
-        chat: ChatRequest,
-        encoder: AudioEncoder,
-        headers: dict[str, str],
-        key: ApiKey | None,
+        self, chat: ChatRequest, encoder: AudioEncoder, caller: Caller
     ) -> AsyncGenerator[tuple[bytes, Finished | None], None]:
-        with self._context.guard.using(key):
-            async with (
-                self._chat.submitted(chat, headers, API) as answers,
-                aclosing(answers.events()) as events,
-            ):
-                async for found in events:
-                    match found.event:
-                        case AudioDelta(samples=samples):
-                            yield encoder.encode(samples), None
-                        case Finished():
-                            yield encoder.finish(), found.event
+        async with aclosing(self._context.answers(chat, caller)) as events:
+            async for found in events:
+                match found.event:
+                    case AudioDelta(samples=samples):
+                        yield encoder.encode(samples), None
+                    case Finished():
+                        yield encoder.finish(), found.event

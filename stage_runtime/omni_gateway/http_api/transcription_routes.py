@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from omni_gateway.access.keys import ApiKey
-from omni_gateway.chat.events import ChatEvent, Finished, TextDelta
+from omni_gateway.chat.answers import ChoiceEvent
+from omni_gateway.chat.events import Finished, TextDelta
 from omni_gateway.chat.request import ChatRequest
 from omni_gateway.chat.request import refused as refusal
 from omni_gateway.http_api.answering import (
@@ -24,7 +24,7 @@ from omni_gateway.http_api.answering import (
     events_of,
     while_connected,
 )
-from omni_gateway.http_api.context import API, HttpContext, request_id_of, require_media_type
+from omni_gateway.http_api.context import HttpContext, request_id_of, require_media_type
 from omni_gateway.http_api.errors import invalid_body
 from omni_gateway.http_api.model import ApiModel, refused, served
 from omni_gateway.http_api.openapi import body_of, responses_of
@@ -94,11 +94,11 @@ class _TranscriptionRoute:
         self._chat = context.chat
 
     async def answer(self, request: Request) -> Response:
-        key = self._context.let_in(request)
+        caller = self._context.let_in(request)
         asked = await _read_form(request)
         self._chat.check_model(asked.model)
         name = request_id_of(request, None)
-        events = self._events(asked.chat_request(name), dict(request.headers), key)
+        events = self._context.answers(asked.chat_request(name), caller)
         if asked.stream:
             pieces = await Pieces.begun(request, events_of(_objects(events)))
             return AnswerStream(pieces, EVENT_STREAM, name)
@@ -107,23 +107,14 @@ class _TranscriptionRoute:
             return PlainTextResponse(text)
         return JSONResponse({"text": text})
 
-    async def _events(
-        self, chat: ChatRequest, headers: dict[str, str], key: ApiKey | None
-    ) -> AsyncGenerator[ChatEvent, None]:
-        with self._context.guard.using(key):
-            async with (
-                self._chat.submitted(chat, headers, API) as answers,
-                aclosing(answers.events()) as events,
-            ):
-                async for found in events:
-                    yield found.event
 
-
-async def _objects(events: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[dict[str, Any], None]:
+async def _objects(
+    events: AsyncGenerator[ChoiceEvent, None],
+) -> AsyncGenerator[dict[str, Any], None]:
     texts: list[str] = []
     async with aclosing(events):
-        async for event in events:
-            match event:
+        async for found in events:
+            match found.event:
                 case TextDelta(text=text) if text:
                     texts.append(text)
                     yield {"type": "transcript.text.delta", "delta": text}
@@ -131,9 +122,10 @@ async def _objects(events: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[di
                     yield {"type": "transcript.text.done", "text": "".join(texts)}
 
 
-async def _text(events: AsyncGenerator[ChatEvent, None]) -> str:
+async def _text(events: AsyncGenerator[ChoiceEvent, None]) -> str:
     async with aclosing(events):
-        return "".join([event.text async for event in events if isinstance(event, TextDelta)])
+        made = [found.event async for found in events]
+    return "".join(event.text for event in made if isinstance(event, TextDelta))
 
 
 async def _read_form(request: Request) -> TranscriptionRequest:
