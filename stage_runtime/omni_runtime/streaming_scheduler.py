@@ -34,8 +34,14 @@ from omni_runtime.simple_scheduler import failure_of
 from omni_runtime.tombstones import Tombstones
 from omni_wire.identity import RequestKey
 from omni_wire.messages import Payload, RequestView, StepFrame, StreamDone
+from omni_wire.rows import select
+from omni_wire.tensor import Tensor
 
 S = TypeVar("S")
+
+# A request that lags further behind keeps copies of its own rows: its credit counts those alone,
+# and the frames they came in hold everybody's.
+_FRAMES_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,14 @@ class Chunk:
 
     frame: StepFrame
     index: int
+
+
+def _alone(chunk: Chunk) -> Chunk:
+    """The chunk in a frame of its own, if it came in one with others from another process."""
+    frame = chunk.frame
+    if len(frame.rows) < 2 or not all(isinstance(each, Tensor) for each in frame.columns.values()):
+        return chunk
+    return Chunk(select(frame, [chunk.index]), 0)
 
 
 class StreamRow(Generic[S]):
@@ -87,7 +101,8 @@ class StreamRow(Generic[S]):
 
     def offer(self, source: str, chunk: Chunk) -> None:
         """Append a chunk that has come."""
-        self._waiting.setdefault(source, deque()).append(chunk)
+        waiting = self._waiting.setdefault(source, deque())
+        waiting.append(_alone(chunk) if len(waiting) >= _FRAMES_KEPT else chunk)
 
     def taken(self) -> list[str]:
         """Return the source of every chunk used since the last call."""

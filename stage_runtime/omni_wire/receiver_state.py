@@ -74,10 +74,14 @@ class ReceiverState:
         self._held_bytes = 0
         self._bulk_bytes = 0
         self._released: list[int] = []
-        self._rows: list[tuple[int, int]] = []
+        # Of those, what the sender has not been told, by message.
+        self._rows: dict[int, list[int]] = {}
         # Bytes released since the last acknowledgement.
         self.unsaid_bytes = 0
         self._acknowledged = 0
+        # The requests of the message whose rows were released last, and their rows.
+        self._numbered: tuple[RequestKey, ...] = ()
+        self._row_numbers: dict[RequestKey, int] = {}
         # The last requests found to be neither aborted nor replaced: steps repeat them.
         self._clean: tuple[RequestKey, ...] | None = None
         self._tombstones: OrderedDict[RequestKey, None] = OrderedDict()
@@ -178,35 +182,47 @@ class ReceiverState:
         if held is None or (key is not None and not self._release_row(sequence, held, key)):
             return
         del messages[sequence]
-        cost = held[1]
+        keys, cost = held
+        rows = self._released_rows.pop(sequence, ()) if self._released_rows else ()
+        left = cost - cost // max(1, len(keys)) * len(rows)
         if whole:
-            self._held_bytes -= cost
+            self._held_bytes -= left
         else:
-            self._bulk_bytes -= cost
-        if self._released_rows:
-            self._released_rows.pop(sequence, None)
+            self._bulk_bytes -= left
+        # That all of it is released says so of each row.
+        self._rows.pop(sequence, None)
         self._released.append(sequence)
-        self.unsaid_bytes += cost
+        self.unsaid_bytes += left
 
     def _release_row(self, sequence: int, held: _Held, key: RequestKey) -> bool:
-        """Release one request's row; True when no other row is left."""
+        """Release one request's row; True when it was the last one, which nothing here counts."""
         keys, cost = held
         if len(keys) == 1:
             return True
         rows = self._released_rows.setdefault(sequence, set())
-        row = keys.index(key) if key in keys else -1
-        if row < 0 or row in rows:
+        row = self._row_of(keys, key)
+        if row is None or row in rows:
             return False
-        rows.add(row)
-        if len(rows) == len(keys):
+        if len(rows) + 1 == len(keys):
             return True
-        self.unsaid_bytes += cost // len(keys)
-        self._rows.append((sequence, row))
+        rows.add(row)
+        share = cost // len(keys)
+        self._held_bytes -= share
+        self.unsaid_bytes += share
+        self._rows.setdefault(sequence, []).append(row)
         return False
+
+    def _row_of(self, keys: tuple[RequestKey, ...], key: RequestKey) -> int | None:
+        """Which row is a request's; looked up in a table, for steps repeat their requests."""
+        if keys is not self._numbered:
+            self._numbered = keys
+            self._row_numbers = {each: row for row, each in enumerate(keys)}
+        return self._row_numbers.get(key)
 
     def take_owed(self) -> Owed:
         """What to acknowledge now; it counts as said."""
-        owed = Owed(self._received, tuple(self._released), tuple(self._rows))
+        rows = tuple([(sequence, row) for sequence, rows in self._rows.items() for row in rows])
+        owed = Owed(self._received, tuple(self._released), rows)
         self._acknowledged = self._received
         self._released.clear()
         self._rows.clear()

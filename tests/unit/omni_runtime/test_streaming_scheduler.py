@@ -20,9 +20,10 @@ from omni_runtime.scheduler import (
     StepOutput,
     Taken,
 )
-from omni_runtime.streaming_scheduler import StepResult, StreamingScheduler, StreamRow
+from omni_runtime.streaming_scheduler import Chunk, StepResult, StreamingScheduler, StreamRow
 from omni_wire.identity import RequestKey
-from omni_wire.messages import StreamDone
+from omni_wire.messages import Rows, StepFrame, StreamDone
+from omni_wire.tensor import Tensor
 from tests.support.schedulers import DrivenScheduler
 from tests.support.stage_events import frame, key, payload
 
@@ -161,3 +162,19 @@ def test_those_who_waited_longest_go_first(program: Copying) -> None:
 def test_a_step_needs_room_for_one_row(program: Copying) -> None:
     with pytest.raises(ValueError, match="max_rows"):
         StreamingScheduler(program, max_rows=0)
+
+
+def test_a_request_that_lags_does_not_keep_what_others_were_sent() -> None:
+    row = StreamRow(key("b"), None)
+    keys = (key("a"), key("b"))
+    for step in range(10):
+        column = Tensor.of_numpy(np.array([-1, step]))
+        row.offer("up", Chunk(StepFrame("up", step, Rows(keys, [step] * 2), {"x": column}), 1))
+    taken = [row.take("up") for _ in range(10)]
+    kept = [chunk.frame.columns["x"] for chunk in taken]
+    assert [column.shape[0] for column in kept] == [2] * 4 + [1] * 6
+    assert [
+        column.numpy()[chunk.index]
+        for chunk, column in zip(taken, kept, strict=True)
+        if isinstance(column, Tensor)
+    ] == list(range(10))

@@ -288,6 +288,31 @@ def test_what_costs_nothing_is_forgotten_once_it_is_received(keys: tuple[Request
     assert forgotten() is None
 
 
+def test_a_request_that_keeps_its_rows_holds_those_alone() -> None:
+    sender = connected_sender()
+    receiver = ReceiverState(CREDITS, slack=0)
+    steps = 0
+    while not sender.blocked((A, B)):
+        sender.post(Item((A, B), 40, 1, False, "step"))
+        send = sender.take()
+        assert send is not None
+        receiver.accept(send.sequence)
+        receiver.admit(send.sequence, (A, B), 40)
+        receiver.release(send.sequence, B)
+        owed = receiver.take_owed()
+        sender.acknowledge(owed.received, owed.released, owed.rows)
+        steps += 1
+        assert receiver.held_bytes == sender.accounts.unreleased_bytes == 20 * steps
+    assert sender.blocked((A, B)) == [0]
+    for sequence in range(1, steps + 1):
+        receiver.release(sequence, A)
+    owed = receiver.take_owed()
+    assert owed.rows == ()
+    sender.acknowledge(owed.received, owed.released, owed.rows)
+    assert receiver.held_bytes == sender.accounts.unreleased_bytes == 0
+    assert not sender.blocked((A, B))
+
+
 def test_the_smaller_limits_of_both_sides_hold() -> None:
     sender: SenderState[str] = SenderState(CREDITS)
     sender.connected(0, Credits(edge=50, request=10, bulk=10))
