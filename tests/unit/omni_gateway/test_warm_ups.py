@@ -15,6 +15,7 @@ from omni_gateway.coordinator.routes import Routes
 from omni_gateway.warm_up import Backoff, WarmUpRunner
 from omni_wire.errors import StageFailed
 from omni_wire.messages import RequestView
+from omni_wire.v1 import gateway_pb2 as pb
 from tests.support.coordination import World, speech_topology
 from tests.support.fake_groups import FakePipeline
 
@@ -164,6 +165,18 @@ async def test_a_warm_up_survives_the_loss_of_a_replica() -> None:
         assert pipeline.coordinator.readiness.ready
 
 
+async def test_replicas_are_told_as_ready_once_they_have_answered() -> None:
+    async with warming({"text": TEXT_ONLY}) as pipeline:
+        key = await pipeline.submitted()
+        assert _reasons(pipeline) == {"warm-up 'text': not answered yet"}
+        # One without company of its revision cannot be tried; that is not held against it.
+        lone = pipeline.group("speaker", "next").start()
+        assert lone.incarnation in _ready(pipeline)
+
+        pipeline.text.complete(key, "text")
+        assert _reasons(pipeline) == {""}
+
+
 async def test_warm_ups_are_counted_apart_from_what_clients_ask() -> None:
     async with warming({"text": TEXT_ONLY}) as pipeline:
         pipeline.text.complete(await pipeline.submitted(), "text")
@@ -181,3 +194,18 @@ async def test_a_gateway_without_warm_ups_sends_nothing() -> None:
         await asyncio.sleep(0)
         assert pipeline.coordinator.readiness.ready
         assert pipeline.writer.submits.empty()
+
+
+def _instances(pipeline: FakePipeline) -> list[pb.Instance]:
+    told = pipeline.view.describe(pipeline.coordinator, with_config=False)
+    return [one for stage in told.stages for one in stage.instances]
+
+
+def _reasons(pipeline: FakePipeline) -> set[str]:
+    """What is said of the replicas that a text crosses."""
+    crossed = {pipeline.writer.incarnation, pipeline.text.incarnation}
+    return {one.reason for one in _instances(pipeline) if one.incarnation in crossed}
+
+
+def _ready(pipeline: FakePipeline) -> set[int]:
+    return {one.incarnation for one in _instances(pipeline) if one.ready}
