@@ -39,6 +39,8 @@ class Conversation:
     _events: asyncio.Queue[pb.ConverseEvent | None] = field(
         default_factory=lambda: asyncio.Queue(QUEUED_EVENTS)
     )
+    _left: bool = False
+    """Whether nobody reads events any more, so that nobody must wait for a place among them."""
 
     async def run(
         self, actions: AsyncIterator[pb.ConverseRequest]
@@ -50,6 +52,7 @@ class Conversation:
                 yield event
             await reader
         finally:
+            self._left = True
             tasks = [reader, *self._requests.values()]
             for task in tasks:
                 task.cancel()
@@ -62,7 +65,7 @@ class Conversation:
                 await self._act(action)
             await asyncio.gather(*self._requests.values(), return_exceptions=True)
         finally:
-            await self._events.put(None)
+            await self._say(None)
 
     async def _act(self, action: pb.ConverseRequest) -> None:
         kind = action.WhichOneof("action")
@@ -72,7 +75,7 @@ class Conversation:
             except ServiceError as error:
                 await self._fail(action.upload.upload_id, error)
             else:
-                await self._events.put(pb.ConverseEvent(upload=received))
+                await self._say(pb.ConverseEvent(upload=received))
         elif kind == "cancel":
             task = self._requests.get(action.cancel.request_id)
             if task is not None:
@@ -100,7 +103,7 @@ class Conversation:
 
     async def _answer(self, request: pb.GenerateRequest) -> None:
         async def emit(event: pb.GenerateEvent) -> None:
-            await self._events.put(pb.ConverseEvent(generate=event))
+            await self._say(pb.ConverseEvent(generate=event))
 
         try:
             await self.answer(request, dict(self.uploads.complete), emit)
@@ -113,4 +116,8 @@ class Conversation:
     async def _fail(self, request_id: str, error: ServiceError) -> None:
         failed = pb.RequestFailed(request_id=request_id)
         encode_error(error.info, failed.error)
-        await self._events.put(pb.ConverseEvent(failed=failed))
+        await self._say(pb.ConverseEvent(failed=failed))
+
+    async def _say(self, event: pb.ConverseEvent | None) -> None:
+        if not self._left:
+            await self._events.put(event)
