@@ -21,6 +21,10 @@ class ChatExamplePipelineConfig(PipelineConfig):
     architectures: ClassVar[tuple[str, ...]] = ("ChatExample",)
     terminal_stages_fn: ClassVar[str | None] = f"{ROUTING}.terminals"
     audio_sample_rate: ClassVar[int] = 24_000
+    stage_parameters: ClassVar[dict[str, dict[str, str]]] = {
+        "writer": {"max_tokens": "max_tokens"},
+        "code2wav": {"speaker": "speaker"},
+    }
     terminal_modalities: ClassVar[dict[str, str]] = {"decode": "text", "code2wav": "audio"}
 
     @classmethod

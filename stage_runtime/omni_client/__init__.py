@@ -11,7 +11,7 @@ It stays light enough to install in any application: gRPC, protobuf and numpy.
 """
 
 from omni_client.aio import AsyncEventStream, AsyncOmniClient
-from omni_client.answers import Answer, ToolCall
+from omni_client.answers import Answer
 from omni_client.client import EventStream, OmniClient
 from omni_client.connection import Retries, Tls
 from omni_client.content import Media, Message, audio, image, video
@@ -23,12 +23,14 @@ from omni_client.events import (
     StageProgress,
     Started,
     TextDelta,
+    TokenLogprob,
     ToolCallDelta,
     Usage,
 )
 from omni_client.pipeline import Instance, Pipeline, Stage
 from omni_client.requests import ChatOptions, Sampling, Voice
 from omni_client.sound import Audio
+from omni_client.tools import JsonSchema, Tool, ToolCall
 from omni_wire.errors import ServiceError
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "EventStream",
     "Finished",
     "Instance",
+    "JsonSchema",
     "Media",
     "Message",
     "OmniClient",
@@ -55,6 +58,8 @@ __all__ = [
     "Started",
     "TextDelta",
     "Tls",
+    "TokenLogprob",
+    "Tool",
     "ToolCall",
     "ToolCallDelta",
     "Usage",

@@ -15,20 +15,13 @@ from omni_client.events import (
     StageProgress,
     Started,
     TextDelta,
+    TokenLogprob,
     ToolCallDelta,
     Usage,
 )
 from omni_client.sound import Audio
+from omni_client.tools import ToolCall
 from omni_wire.messages import Tree
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A function the model asks to call; `arguments` is JSON text."""
-
-    id: str
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +33,8 @@ class Answer:
         audio: the whole speech, null when there is none or it was asked for as a file.
         encoded_audio: the speech as a file, when `audio_encoding` named a file format.
         finish_reason: `stop`, `length`, `tool_calls` or `abort`.
+        tool_calls: what the model asks to call.
+        logprobs: of every token, where they were asked for.
         outputs: results by stage, for pipelines that do not chat.
         stages: when each stage began and ended its work, where `stage_events` asked for it.
     """
@@ -52,6 +47,7 @@ class Answer:
     finish_reason: str
     usage: Usage
     tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
     outputs: dict[str, Tree] = field(default_factory=dict)
     stages: tuple[StageProgress, ...] = ()
 
@@ -63,6 +59,7 @@ class AnswerBuilder:
         self._choice = choice
         self._started = Started("", "")
         self._texts: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
         self._chunks: list[AudioChunk] = []
         self._calls: dict[int, ToolCall] = {}
         self._outputs: dict[str, Tree] = {}
@@ -75,8 +72,9 @@ class AnswerBuilder:
         if getattr(event, "choice", self._choice) != self._choice:
             return
         match event:
-            case TextDelta(text=text):
+            case TextDelta(text=text, logprobs=logprobs):
                 self._texts.append(text)
+                self._logprobs += logprobs
             case AudioChunk():
                 self._chunks.append(event)
             case Finished(reason=reason):
@@ -110,6 +108,7 @@ class AnswerBuilder:
             finish_reason=self._reason,
             usage=self._usage,
             tool_calls=tuple(call for _, call in sorted(self._calls.items())),
+            logprobs=tuple(self._logprobs),
             outputs=self._outputs,
             stages=tuple(self._stages),
         )

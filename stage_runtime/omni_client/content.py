@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
+from omni_client.tools import ToolCall, call_protos
 from omni_wire.errors import InvalidRequest
 from omni_wire.v1 import gateway_pb2 as pb
 
@@ -60,10 +61,18 @@ Part: TypeAlias = "str | Media"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation; `role` is `system`, `user`, `assistant` or `tool`."""
+    """One turn of a conversation.
+
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`.
+        tool_calls: what an earlier answer asked to call.
+        tool_call_id: the call that a tool's message answers.
+    """
 
     role: str
     content: Sequence[Part]
+    tool_calls: Sequence[ToolCall] = ()
+    tool_call_id: str = ""
 
     @classmethod
     def user(cls, *content: Part) -> Message:
@@ -76,9 +85,14 @@ class Message:
         return cls("system", content)
 
     @classmethod
-    def assistant(cls, *content: Part) -> Message:
+    def assistant(cls, *content: Part, tool_calls: Sequence[ToolCall] = ()) -> Message:
         """Return an earlier answer."""
-        return cls("assistant", content)
+        return cls("assistant", content, tool_calls)
+
+    @classmethod
+    def tool(cls, tool_call_id: str, *content: Part) -> Message:
+        """Return what a called function gave."""
+        return cls("tool", content, (), tool_call_id)
 
 
 MessageLike: TypeAlias = "str | Message | Mapping[str, object]"
@@ -111,7 +125,12 @@ def _message(message: object, where: str) -> pb.Message:
         return pb.Message(role="user", content=[pb.ContentPart(text=message)])
     if isinstance(message, Message):
         parts = [_part(part, f"{where}.content[{i}]") for i, part in enumerate(message.content)]
-        return pb.Message(role=message.role, content=parts)
+        return pb.Message(
+            role=message.role,
+            content=parts,
+            tool_calls=call_protos(message.tool_calls, f"{where}.tool_calls"),
+            tool_call_id=message.tool_call_id,
+        )
     if not isinstance(message, Mapping):
         raise _refused(where, f"is a {type(message).__name__}; write text, a Message or a mapping")
     return _openai_message(message, where)
@@ -179,6 +198,8 @@ def _openai_message(message: Mapping[str, object], where: str) -> pb.Message:
     tool_call_id = message.get("tool_call_id")
     if isinstance(tool_call_id, str):
         proto.tool_call_id = tool_call_id
+    if message.get("tool_calls") is not None:
+        proto.tool_calls.extend(call_protos(message["tool_calls"], f"{where}.tool_calls"))
     return proto
 
 

@@ -29,11 +29,29 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was.
+
+    Attributes:
+        token: as text, as far as it is any: it may be a part of a character.
+        logprob: natural logarithm of its probability.
+        spelled: its bytes.
+        top: the likeliest tokens in its place, likeliest first.
+    """
+
+    token: str
+    logprob: float
+    spelled: bytes
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of text."""
+    """The next piece of text; `logprobs` are of its tokens, where they were asked for."""
 
     text: str
     choice: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -130,7 +148,8 @@ def event_of(proto: pb.GenerateEvent) -> Event | None:
     """Return the event of a message; null for one that a newer gateway sends."""
     kind = proto.WhichOneof("event")
     if kind == "text":
-        return TextDelta(proto.text.text, proto.choice)
+        logprobs = tuple(map(_logprob, proto.text.logprobs))
+        return TextDelta(proto.text.text, proto.choice, logprobs)
     if kind == "audio":
         return _audio_chunk(proto.audio, proto.choice)
     if kind == "finished":
@@ -175,6 +194,11 @@ def usage_of(proto: pb.Usage) -> Usage:
         cached_tokens=proto.cached_tokens,
         audio_seconds=proto.audio_seconds,
     )
+
+
+def _logprob(proto: pb.TokenLogprob) -> TokenLogprob:
+    top = tuple(map(_logprob, proto.top))
+    return TokenLogprob(proto.token, proto.logprob, proto.token_bytes, top)
 
 
 def _audio_chunk(proto: pb.AudioChunk, choice: int) -> AudioChunk:

@@ -7,6 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 from omni_client.content import Messages, message_protos
+from omni_client.tools import (
+    ResponseFormat,
+    ToolLike,
+    choice_proto,
+    format_proto,
+    tool_protos,
+)
 from omni_wire.errors import InvalidRequest
 from omni_wire.messages import Tree
 from omni_wire.trees import to_proto
@@ -24,6 +31,9 @@ class Sampling:
         temperature: 0 is greedy.
         max_tokens: most tokens to generate.
         stop: texts that end the answer and are not part of it.
+        logit_bias: added to logits, by token id; from -100 to 100.
+        logprobs: tell how likely each token was.
+        top_logprobs: so many of the likeliest tokens with each; needs `logprobs`.
     """
 
     temperature: float | None = None
@@ -39,6 +49,7 @@ class Sampling:
     stop: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     logprobs: bool | None = None
     top_logprobs: int | None = None
 
@@ -82,6 +93,12 @@ class ChatOptions:
         timeout_seconds: time for the whole request; null for the client's default.
         stage_events: also report when stages begin and end their work.
         params: further parameters by name.
+        stage_sampling: how single stages draw, by their names, over `sampling`.
+        stage_params: other parameters of single stages, likewise.
+        tools: functions the model may ask to call; not beside speech.
+        tool_choice: `auto`, `none`, `required`, or the name of the function that must be called.
+        parallel_tool_calls: whether an answer may hold several calls; null means it may.
+        response_format: `text`, `json_object` or a `JsonSchema`; not beside tools.
     """
 
     model: str = ""
@@ -94,7 +111,13 @@ class ChatOptions:
     stage_events: bool = False
     choices: int = 1
     params: Mapping[str, Tree] = field(default_factory=dict)
+    stage_sampling: Mapping[str, Sampling] = field(default_factory=dict)
+    stage_params: Mapping[str, Mapping[str, Tree]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    tools: Sequence[ToolLike] = ()
+    tool_choice: str | Mapping[str, Any] = ""
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat = ""
 
 
 class ChatArguments(TypedDict, total=False):
@@ -110,7 +133,13 @@ class ChatArguments(TypedDict, total=False):
     stage_events: bool
     choices: int
     params: Mapping[str, Tree]
+    stage_sampling: Mapping[str, Sampling]
+    stage_params: Mapping[str, Mapping[str, Tree]]
     labels: Mapping[str, str]
+    tools: Sequence[ToolLike]
+    tool_choice: str | Mapping[str, Any]
+    parallel_tool_calls: bool | None
+    response_format: ResponseFormat
 
 
 def chat_request(messages: Messages, options: ChatOptions) -> pb.GenerateRequest:
@@ -122,6 +151,13 @@ def chat_request(messages: Messages, options: ChatOptions) -> pb.GenerateRequest
     request = _request(options)
     request.audio.encoding = options.audio_encoding
     request.messages.extend(message_protos(messages))
+    request.tools.extend(tool_protos(options.tools))
+    if options.tool_choice:
+        request.tool_choice.CopyFrom(choice_proto(options.tool_choice))
+    if options.parallel_tool_calls is not None:
+        request.parallel_tool_calls = options.parallel_tool_calls
+    if options.response_format:
+        request.response_format.CopyFrom(format_proto(options.response_format))
     return request
 
 
@@ -155,10 +191,14 @@ def _request(options: ChatOptions) -> pb.GenerateRequest:
         request.talker.CopyFrom(talker)
     for name, value in options.params.items():
         request.params[name].CopyFrom(to_proto(value))
+    for stage, own in options.stage_sampling.items():
+        request.stage_sampling[stage].CopyFrom(own.proto())
+    for stage, given in options.stage_params.items():
+        request.stage_params[stage].CopyFrom(to_proto(dict(given)).map)
     return request
 
 
 def _set_fields(options: Sampling | Voice) -> dict[str, Any]:
     names = type(options).__dataclass_fields__
     values = {name: getattr(options, name) for name in names}
-    return {name: value for name, value in values.items() if value not in (None, "", ())}
+    return {name: value for name, value in values.items() if value not in (None, "", (), {})}

@@ -206,8 +206,8 @@ class PipelineConfig(Settings):
     terminal_stages_fn: ClassVar[str | None] = None
     """Import path; chooses the terminal stages per request among the static ones."""
     stage_parameters: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """What a request may set for single stages: for each, the name that a parameter has in a request
-    by the stage's own word for it."""
+    """What a request may set for single stages: for each, the name that a parameter has in a
+    request by the stage's own word for it."""
     terminal_modalities: ClassVar[Mapping[str, str]] = {}
     """What each terminal stage makes, such as `text` or `audio`, by its name."""
     chat_features: ClassVar[tuple[ChatFeature, ...]] = ()

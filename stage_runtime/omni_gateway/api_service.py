@@ -13,8 +13,22 @@ import numpy.typing as npt
 
 from omni_gateway.chat.answer import joined
 from omni_gateway.chat.audio import AudioEncoder
-from omni_gateway.chat.events import AudioDelta, Finished, TextDelta, Usage
-from omni_gateway.chat.protos import chat_request, event_protos, usage_proto
+from omni_gateway.chat.calls import CallGathering
+from omni_gateway.chat.events import (
+    AudioDelta,
+    Finished,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+    Usage,
+)
+from omni_gateway.chat.protos import (
+    call_proto,
+    chat_request,
+    event_protos,
+    logprob_proto,
+    usage_proto,
+)
 from omni_gateway.chat.request import refused
 from omni_gateway.chat.service import ChatService
 from omni_gateway.conversation import Conversation, Emit
@@ -141,12 +155,17 @@ class _Gathered:
         self._encoder = encoder
         self._texts: list[str] = []
         self._samples: list[npt.NDArray[np.float32]] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._calls = CallGathering()
         self.finished = Finished("stop", Usage())
 
     def add(self, event: object) -> None:
         match event:
-            case TextDelta(text=text):
+            case TextDelta(text=text, logprobs=logprobs):
                 self._texts.append(text)
+                self._logprobs += logprobs
+            case ToolCallDelta():
+                self._calls.add(event)
             case AudioDelta(samples=samples):
                 self._samples.append(samples)
             case Finished():
@@ -165,4 +184,6 @@ class _Gathered:
             text="".join(self._texts),
             finish_reason=self.finished.reason,
             audio=audio if len(samples) else None,
+            tool_calls=map(call_proto, self._calls.calls),
+            logprobs=map(logprob_proto, self._logprobs),
         )

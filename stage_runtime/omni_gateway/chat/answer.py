@@ -7,6 +7,7 @@ of samples; the shapes are those of the pipeline's decode and vocoder stages.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +16,18 @@ from omni_gateway.chat.events import (
     AudioDelta,
     ChatEvent,
     Finished,
+    Likelihood,
     StageDelta,
     StageTimes,
     TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
     Usage,
 )
 from omni_gateway.coordinator import Output, RequestHandle, spans_of
+from omni_wire.arrays import array_to_numpy
 from omni_wire.errors import StageFailed
 from omni_wire.messages import Tree
-from omni_wire.trees import to_numpy
 
 FULL_SCALE = np.float32(32767)
 
@@ -43,33 +47,33 @@ async def answer_events(
     """
     samples = 0
     async for output in handle:
-        event = event_of(output, sample_rate)
-        if isinstance(event, AudioDelta):
-            samples += len(event.samples)
-        yield event
+        for event in events_of(output, sample_rate):
+            if isinstance(event, AudioDelta):
+                samples += len(event.samples)
+            yield event
     results = await handle.results()
     if stage_events:
         yield StageTimes(spans_of(results, handle.admitted))
     yield finished_of(results, samples / sample_rate)
 
 
-def event_of(output: Output, sample_rate: int) -> ChatEvent:
-    """Return one chunk of a terminal stage as an event.
+def events_of(output: Output, sample_rate: int) -> list[ChatEvent]:
+    """Return one chunk of a terminal stage as events.
 
     Raises:
         StageFailed: the chunk lacks what its modality needs.
     """
-    columns = {name: np.asarray(to_numpy(value)) for name, value in output.columns.items()}
+    columns = {name: array_to_numpy(value) for name, value in output.columns.items()}
     try:
         if output.modality == "text":
-            return _text(columns)
+            return _text(columns, output.meta)
         if output.modality == "audio":
-            return _audio(columns, sample_rate)
-    except (KeyError, IndexError, UnicodeDecodeError) as error:
+            return [_audio(columns, sample_rate)]
+    except (KeyError, IndexError, TypeError, UnicodeDecodeError) as error:
         message = f"stage '{output.stage}' sent a {output.modality} chunk without {error}"
         raise StageFailed(message, stage=output.stage) from error
     data: dict[str, Tree] = dict(columns)
-    return StageDelta(output.stage, output.modality, data, output.chunk_id)
+    return [StageDelta(output.stage, output.modality, data, output.chunk_id)]
 
 
 def finished_of(results: Mapping[str, Tree], audio_seconds: float) -> Finished:
@@ -88,14 +92,23 @@ def finished_of(results: Mapping[str, Tree], audio_seconds: float) -> Finished:
             audio_seconds=audio_seconds,
         ),
         results=results,
-        logprobs=text.get("logprobs"),
     )
 
 
-def _text(columns: Mapping[str, npt.NDArray[np.generic]]) -> TextDelta:
+def _text(columns: Mapping[str, npt.NDArray[np.generic]], meta: Tree) -> list[ChatEvent]:
     length = int(columns["bytes"])
-    data = columns["text"][:length].tobytes()
-    return TextDelta(data.decode("utf-8"), int(columns["tokens"]))
+    text = columns["text"][:length].tobytes().decode("utf-8")
+    more: Any = meta if isinstance(meta, Mapping) else {}
+    logprobs = tuple(
+        TokenLogprob(_likelihood(one), tuple(map(_likelihood, one["top"])))
+        for one in more.get("logprobs", ())
+    )
+    calls = [ToolCallDelta(**call) for call in more.get("tool_calls", ())]
+    return [TextDelta(text, int(columns["tokens"]), logprobs), *calls]
+
+
+def _likelihood(token: Mapping[str, Any]) -> Likelihood:
+    return Likelihood(token["bytes"], token["logprob"])
 
 
 def _audio(columns: Mapping[str, npt.NDArray[np.generic]], sample_rate: int) -> AudioDelta:

@@ -14,11 +14,57 @@ from omni_wire.messages import Tree
 
 
 @dataclass(frozen=True, slots=True)
+class Likelihood:
+    """A token, and the natural logarithm of its probability.
+
+    Attributes:
+        spelled: its bytes; a token may be a part of a character.
+    """
+
+    spelled: bytes
+    logprob: float
+
+    @property
+    def text(self) -> str:
+        """The token as text, as far as it is any."""
+        return self.spelled.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token of the answer, and the likeliest ones in its place, likeliest first."""
+
+    token: Likelihood
+    top: tuple[Likelihood, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of text, and the tokens it was made of."""
+    """The next piece of text, and the tokens it was made of.
+
+    Attributes:
+        logprobs: of those tokens, where the request wants to know.
+    """
 
     text: str
     tokens: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """The next piece of a call that the model asks for.
+
+    Attributes:
+        index: which call of the answer it belongs to, from 0.
+        id, name: in its first piece only.
+        arguments: the next piece of its arguments' JSON text.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -77,15 +123,13 @@ class Finished:
     """The answer is complete.
 
     Attributes:
-        reason: `stop` or `length`.
+        reason: `stop`, `length` or `tool_calls`.
         results: result of every terminal stage, by name.
-        logprobs: of the text's tokens, where the thinker gave any.
     """
 
     reason: str
     usage: Usage
     results: Mapping[str, Tree] = field(default_factory=dict)
-    logprobs: Tree = None
 
 
-ChatEvent: TypeAlias = TextDelta | AudioDelta | StageDelta | StageTimes | Finished
+ChatEvent: TypeAlias = TextDelta | ToolCallDelta | AudioDelta | StageDelta | StageTimes | Finished

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from google.protobuf.message import Message as ProtoMessage
+
 from omni_gateway.chat.audio import AudioEncoder
 from omni_gateway.chat.events import (
     AudioDelta,
     ChatEvent,
     Finished,
+    Likelihood,
     StageDelta,
     StageTimes,
     TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
     Usage,
 )
 from omni_gateway.chat.request import ChatRequest, checked_choices, refused
@@ -34,7 +39,13 @@ SERVED = frozenset(
         "video",
         "choices",
         "labels",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "parallel_tool_calls",
         "stage_events",
+        "stage_sampling",
+        "stage_params",
     )
 )
 """Fields of a chat request that are acted on; any other that is set is refused by name."""
@@ -88,6 +99,15 @@ def chat_request(
         timeout_seconds=timeout_seconds,
         labels=dict(request.labels),
         stage_events=request.stage_events,
+        stage_settings={
+            "stage_sampling": {
+                stage: _set_fields(sampling) for stage, sampling in request.stage_sampling.items()
+            },
+            "stage_params": {
+                stage: {entry.key: from_proto(entry.value) for entry in given.entries}
+                for stage, given in request.stage_params.items()
+            },
+        },
     )
 
 
@@ -103,9 +123,12 @@ def event_protos(
 
 def _messages(event: ChatEvent, encoder: AudioEncoder) -> Iterator[pb.GenerateEvent]:
     match event:
-        case TextDelta(text=text):
-            if text:
-                yield pb.GenerateEvent(text=pb.TextDelta(text=text))
+        case TextDelta(text=text, logprobs=logprobs):
+            if text or logprobs:
+                found = list(map(logprob_proto, logprobs))
+                yield pb.GenerateEvent(text=pb.TextDelta(text=text, logprobs=found))
+        case ToolCallDelta():
+            yield pb.GenerateEvent(tool_call=call_proto(event))
         case AudioDelta():
             yield pb.GenerateEvent(audio=_audio(event, encoder))
         case StageDelta():
@@ -137,6 +160,22 @@ def usage_proto(usage: Usage) -> pb.Usage:
     )
 
 
+def call_proto(call: ToolCallDelta) -> pb.ToolCall:
+    """Return a call, or a piece of one, as a message."""
+    return pb.ToolCall(id=call.id, name=call.name, arguments_json=call.arguments, index=call.index)
+
+
+def logprob_proto(found: TokenLogprob) -> pb.TokenLogprob:
+    """Return how likely a token was as a message."""
+    message = _likelihood(found.token)
+    message.top.extend(map(_likelihood, found.top))
+    return message
+
+
+def _likelihood(token: Likelihood) -> pb.TokenLogprob:
+    return pb.TokenLogprob(token=token.text, logprob=token.logprob, token_bytes=token.spelled)
+
+
 def _audio(event: AudioDelta, encoder: AudioEncoder) -> pb.AudioChunk:
     return pb.AudioChunk(
         data=encoder.encode(event.samples),
@@ -160,8 +199,7 @@ def _file_end(data: bytes, encoder: AudioEncoder) -> pb.AudioChunk:
 
 def _params(request: pb.GenerateRequest) -> dict[str, Tree]:
     params = {name: from_proto(node) for name, node in request.params.items()}
-    for descriptor, value in request.sampling.ListFields():
-        params[descriptor.name] = _plain(value)
+    params |= _set_fields(request.sampling)
     for descriptor, value in request.talker.ListFields():
         if descriptor.name == "voice":
             params["speaker"] = value
@@ -170,7 +208,28 @@ def _params(request: pb.GenerateRequest) -> dict[str, Tree]:
                 raise refused("talker.seed", "differs from sampling.seed; both draw from one")
         else:
             params[_TALKER_PARAMS[descriptor.name]] = _plain(value)
+    return params | _structure_params(request)
+
+
+def _structure_params(request: pb.GenerateRequest) -> dict[str, Tree]:
+    """Return what the form of the answer becomes; what asks for nothing is left out."""
+    params: dict[str, Tree] = {}
+    form, choice = request.response_format, request.tool_choice
+    if form.schema_json or form.type not in ("", "text"):
+        params["response_format"] = _set_fields(form)
+    if request.tools:
+        params["tools"] = [_set_fields(tool) for tool in request.tools]
+        if request.HasField("parallel_tool_calls"):
+            params["parallel_tool_calls"] = request.parallel_tool_calls
+    if choice.name:
+        params["tool_choice"] = {"name": choice.name}
+    elif choice.mode and (request.tools or choice.mode not in ("none", "auto")):
+        params["tool_choice"] = choice.mode
     return params
+
+
+def _set_fields(message: ProtoMessage) -> dict[str, Tree]:
+    return {descriptor.name: _plain(value) for descriptor, value in message.ListFields()}
 
 
 def _plain(value: object) -> Tree:

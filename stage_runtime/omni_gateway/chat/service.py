@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from omni_gateway.chat.answers import Answers
+from omni_gateway.chat.features import refuse_undeclared
 from omni_gateway.chat.metrics import ChatMetrics
 from omni_gateway.chat.request import ChatRequest
 from omni_gateway.coordinator import Coordinator, RequestHandle
@@ -51,8 +52,11 @@ class ChatService:
             api: `grpc` or `http`, for metrics.
 
         Raises:
-            ServiceError: the gateway takes no request now, or this one's id is in use.
+            ServiceError: the gateway takes no request now, this one's id is in use, or the pipeline
+                does not act on something in it.
         """
+        request = request.settled(self.pipeline.config.stage_parameters)
+        refuse_undeclared(request.params, self.pipeline.config.chat_features)
         handles: list[RequestHandle] = []
         with request_span("chat", request.request_id, headers) as trace:
             try:

@@ -10,9 +10,18 @@ from pydantic import Field, model_validator
 from omni_gateway.chat.request import MAX_CHOICES, ChatRequest
 from omni_gateway.http_api.messages import MAX_MESSAGES, Message
 from omni_gateway.http_api.model import ApiModel, refused, served
+from omni_gateway.http_api.structured import (
+    MAX_TOOLS,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    format_params,
+    tool_params,
+)
 from omni_wire.messages import Tree
 
 INT64 = 2**63 - 1
+TokenId = Annotated[str, Field(pattern="^[0-9]{1,9}$")]
 AudioFormat = Literal["pcm16", "wav", "mp3", "opus", "flac"]
 
 _SAME_NAME = (
@@ -58,6 +67,20 @@ class StreamOptions(ApiModel):
     include_obfuscation: bool | None = refused("chunks are not padded.", False)
 
 
+class StageSampling(ApiModel):
+    """How one stage draws; each stage reads its own part of it, and the rest is refused."""
+
+    max_tokens: int | None = served("Most tokens, or frames of speech.", ge=1, le=INT64)
+    temperature: float | None = served("0 is greedy.", ge=0, le=2)
+    top_p: float | None = served("Share of probability kept.", gt=0, le=1)
+    top_k: int | None = served("Candidates kept; -1 for all.", ge=-1, le=INT64)
+    min_p: float | None = served("Lowest probability kept.", ge=0, le=1)
+    repetition_penalty: float | None = served("Divides logits of tokens seen.", gt=0, le=2)
+    frequency_penalty: float | None = served("Per occurrence in the answer.", ge=-2, le=2)
+    presence_penalty: float | None = served("Once per token of the answer.", ge=-2, le=2)
+    min_tokens: int | None = served("Tokens before an end.", ge=0, le=INT64)
+
+
 class ChatCompletionRequest(ApiModel):
     """A chat request: OpenAI's fields, then ours."""
 
@@ -87,15 +110,25 @@ class ChatCompletionRequest(ApiModel):
     safety_identifier: str | None = served(
         "Kept with the request in traces, as label safety_identifier.", max_length=512
     )
-    logprobs: bool | None = refused("the engine reports none here.", False)
-    top_logprobs: int | None = refused("the engine reports none here.", 0)
-    logit_bias: dict[str, float] | None = refused("the engine takes none here.", {})
-    response_format: dict[str, Any] | None = refused(
-        "the engine's grammar is not reached from here.", {"type": "text"}
+    logprobs: bool | None = served(
+        "Tell how likely each token was: before temperature and filters, after bias, penalties "
+        "and grammar."
     )
-    tools: list[Any] | None = refused("calls are not parsed out of answers.", [])
-    tool_choice: str | dict[str, Any] | None = refused("without tools.", "none", "auto")
-    parallel_tool_calls: bool | None = refused("without tools.", False, True)
+    top_logprobs: int | None = served(
+        "So many of the likeliest tokens with each; needs logprobs.", ge=0, le=20
+    )
+    logit_bias: (
+        Annotated[dict[TokenId, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)]
+        | None
+    ) = served("Added to logits, by token id.")
+    response_format: ResponseFormat | None = served(
+        "Keep the answer to JSON, or to a JSON schema; not beside tools."
+    )
+    tools: list[Tool] | None = served(
+        "What the model may ask to call; not beside speech.", max_length=MAX_TOOLS
+    )
+    tool_choice: ToolChoice | None = served("Whether calls are free, forced or off.")
+    parallel_tool_calls: bool | None = served("Whether an answer may hold several calls.")
     functions: list[Any] | None = refused("deprecated by OpenAI.", [])
     function_call: str | dict[str, Any] | None = refused("deprecated by OpenAI.", "none", "auto")
     store: bool | None = refused("nothing is kept.", False)
@@ -109,6 +142,12 @@ class ChatCompletionRequest(ApiModel):
 
     request_id: str | None = served("Name of the request in logs and traces.", max_length=128)
     timeout_seconds: float | None = served("Time for the whole request.", gt=0, le=86_400)
+    stage_sampling: dict[str, StageSampling] | None = served(
+        "Sampling of single stages, by their names, over what is said for all."
+    )
+    stage_params: dict[str, dict[str, Any]] | None = served(
+        "Other parameters of single stages, likewise."
+    )
     stage_events: bool | None = served(
         "Tell in `stages` of each choice when each stage worked on it."
     )
@@ -139,6 +178,8 @@ class ChatCompletionRequest(ApiModel):
         both = (self.max_tokens, self.max_completion_tokens)
         if None not in both and both[0] != both[1]:
             raise ValueError("max_tokens and max_completion_tokens differ; send one of them")
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs to be true")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only served with stream")
         return self
@@ -169,6 +210,13 @@ class ChatCompletionRequest(ApiModel):
             timeout_seconds=self.timeout_seconds,
             labels=self._labels(),
             stage_events=bool(self.stage_events),
+            stage_settings={
+                "stage_sampling": {
+                    stage: sampling.model_dump(exclude_none=True)
+                    for stage, sampling in (self.stage_sampling or {}).items()
+                },
+                "stage_params": self.stage_params or {},
+            },
         )
 
     def _inputs(self) -> dict[str, Tree]:
@@ -193,7 +241,21 @@ class ChatCompletionRequest(ApiModel):
             "speaker": voice,
             "talker_max_tokens": self.talker_max_new_tokens,
         }
-        return params | {name: value for name, value in renamed.items() if value is not None}
+        params |= {name: value for name, value in renamed.items() if value is not None}
+        return {
+            **params,
+            **self._logprob_params(),
+            **format_params(self.response_format),
+            **tool_params(self.tools, self.tool_choice, self.parallel_tool_calls),
+        }
+
+    def _logprob_params(self) -> dict[str, Tree]:
+        params: dict[str, Tree] = {}
+        if self.logprobs:
+            params = {"logprobs": True, "top_logprobs": self.top_logprobs or 0}
+        if self.logit_bias:
+            params["logit_bias"] = dict(self.logit_bias)
+        return params
 
     def _labels(self) -> dict[str, str]:
         own = {"user": self.user, "safety_identifier": self.safety_identifier}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,12 +14,16 @@ import numpy.typing as npt
 from omni_gateway.chat.answer import joined
 from omni_gateway.chat.answers import ChoiceEvent
 from omni_gateway.chat.audio import AudioEncoder
+from omni_gateway.chat.calls import CallGathering
 from omni_gateway.chat.events import (
     AudioDelta,
     ChatEvent,
     Finished,
+    Likelihood,
     StageTimes,
     TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
     Usage,
 )
 from omni_gateway.coordinator import StageSpan
@@ -93,8 +97,10 @@ class CompletionStream:
         """Yield the chunks of one event."""
         choice, encoder = found.choice, self._encoders[found.choice]
         match found.event:
-            case TextDelta(text=text) if text:
-                yield self._chunk(choice, self._text(choice, text))
+            case TextDelta(text=text, logprobs=logprobs) if text or logprobs:
+                yield self._chunk(choice, self._text(choice, text), logprobs=logprobs)
+            case ToolCallDelta():
+                yield self._chunk(choice, {"tool_calls": [_call_delta(found.event)]})
             case AudioDelta(samples=samples) if encoder is not None:
                 if data := encoder.encode(samples):
                     yield self._chunk(choice, self._audio(choice, data))
@@ -122,8 +128,19 @@ class CompletionStream:
     def _audio(self, choice: int, data: bytes) -> Json:
         return {"audio": {"id": self._frame.audio_id(choice), "data": _base64(data)}}
 
-    def _chunk(self, choice: int, delta: Json, reason: str | None = None) -> Json:
-        one: Json = {"index": choice, "delta": delta, "finish_reason": reason, "logprobs": None}
+    def _chunk(
+        self,
+        choice: int,
+        delta: Json,
+        reason: str | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> Json:
+        one: Json = {
+            "index": choice,
+            "delta": delta,
+            "finish_reason": reason,
+            "logprobs": _logprobs(logprobs),
+        }
         chunk = {**self._frame.head("chat.completion.chunk"), "choices": [one]}
         if self._include_usage:
             chunk["usage"] = None
@@ -156,14 +173,19 @@ class _WholeAnswer:
         self._frame = frame
         self._texts: list[str] = []
         self._samples: list[npt.NDArray[np.float32]] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._calls = CallGathering()
         self._encoder = frame.encoder() if frame.speaks else None
         self.finished = Finished("stop", Usage())
         self._stages: list[Json] | None = None
 
     def add(self, event: ChatEvent) -> None:
         match event:
-            case TextDelta(text=text):
+            case TextDelta(text=text, logprobs=logprobs):
                 self._texts.append(text)
+                self._logprobs += logprobs
+            case ToolCallDelta():
+                self._calls.add(event)
             case AudioDelta(samples=samples):
                 self._samples.append(samples)
             case StageTimes(spans=spans):
@@ -174,7 +196,11 @@ class _WholeAnswer:
     def json(self, index: int) -> Json:
         text = "".join(self._texts)
         message: Json = {"role": "assistant", "refusal": None}
-        message["content"] = text if self._frame.writes else None
+        calls = self._calls.calls
+        # An answer that only calls says nothing, which OpenAI's clients expect to be null.
+        message["content"] = text if self._frame.writes and (text or not calls) else None
+        if calls:
+            message["tool_calls"] = [_call(call) for call in calls]
         if self._encoder is not None:
             message["audio"] = {
                 "id": self._frame.audio_id(index),
@@ -182,9 +208,38 @@ class _WholeAnswer:
                 "transcript": text,
                 "expires_at": self._frame.created,
             }
-        reason = self.finished.reason
-        choice = {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
+        choice: Json = {
+            "index": index,
+            "message": message,
+            "finish_reason": self.finished.reason,
+            "logprobs": _logprobs(self._logprobs),
+        }
         return choice if self._stages is None else {**choice, "stages": self._stages}
+
+
+def _call(call: ToolCallDelta) -> Json:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _call_delta(delta: ToolCallDelta) -> Json:
+    if delta.id:
+        return {"index": delta.index, **_call(delta)}
+    return {"index": delta.index, "function": {"arguments": delta.arguments}}
+
+
+def _logprobs(found: Sequence[TokenLogprob]) -> Json | None:
+    if not found:
+        return None
+    content = [
+        {**_likelihood(one.token), "top_logprobs": [_likelihood(other) for other in one.top]}
+        for one in found
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _likelihood(token: Likelihood) -> Json:
+    return {"token": token.text, "logprob": token.logprob, "bytes": list(token.spelled)}
 
 
 def _stages(spans: Iterable[StageSpan]) -> list[Json]:

@@ -11,7 +11,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from omni_gateway.chat.protos import SERVED
-from omni_gateway.http_api.chat_request import Audio, ChatCompletionRequest, StreamOptions
+from omni_gateway.http_api.chat_request import (
+    Audio,
+    ChatCompletionRequest,
+    StageSampling,
+    StreamOptions,
+)
 from omni_gateway.http_api.errors import STATUSES
 from omni_gateway.http_api.messages import (
     ImageUrl,
@@ -48,6 +53,7 @@ SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
             ChatCompletionRequest,
             Audio,
             StreamOptions,
+            StageSampling,
             Message,
             TextPart,
             ImageUrl,

@@ -32,6 +32,7 @@ def create_preprocessing(
     media_timeout_s: float = 30.0,
     allow_media_domains: tuple[str, ...] = (),
     allow_media_folder: str | None = None,
+    tool_call_parser: str | None = None,
 ) -> Scheduler:
     """Turn messages and media into token ids and encoder inputs.
 
@@ -51,6 +52,7 @@ def create_preprocessing(
         media_timeout_s: seconds allowed to fetch and decode the media of a request.
         allow_media_domains: hosts that media may be fetched from; empty allows public addresses.
         allow_media_folder: folder that local media files may be read from; null allows none.
+        tool_call_parser: format of tool calls, from decode.
     """
     from omni_models.qwen3_omni.preprocessing import stage
 
@@ -76,6 +78,7 @@ def create_preprocessing(
                 tuple(allow_media_domains),
                 None if allow_media_folder is None else Path(allow_media_folder),
             ),
+            tool_call_parser=tool_call_parser,
         )
     )
 
@@ -252,15 +255,16 @@ def create_thinker(
     )
 
 
-def create_decode(model_path: str) -> Scheduler:
-    """Turn token ids into text, never breaking a character.
+def create_decode(model_path: str, *, tool_call_parser: str | None = None) -> Scheduler:
+    """Turn token ids into text, never breaking a character, and find calls of tools in it.
 
     Args:
         model_path: local directory or hub id of the checkpoint.
+        tool_call_parser: format of tool calls, by SGLang's name; null refuses tools.
     """
     from omni_models.qwen3_omni.decode.stage import build_decode
 
-    return build_decode(model_path)
+    return build_decode(model_path, tool_call_parser)
 
 
 def create_talker_ar(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from omni_models.structured.wishes import PARAMS as STRUCTURE_PARAMS
 from omni_runtime.sglang_bridge.sampling import Sampling
 from omni_wire.errors import InvalidRequest
 
@@ -19,6 +20,9 @@ DEFAULT_SPEAKER = "ethan"
 DEFAULT_MAX_TOKENS = 2048
 DEFAULT_MAX_FRAMES = 4096
 MAX_STOPS = 32
+MAX_BIAS = 100.0
+MAX_BIASED = 1024
+MAX_TOP_LOGPROBS = 20
 
 THINKER_PARAMS = (
     "temperature",
@@ -34,6 +38,9 @@ THINKER_PARAMS = (
     "stop_token_ids",
     "ignore_eos",
     "seed",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
 )
 TALKER_PARAMS = (
     "speaker",
@@ -43,7 +50,8 @@ TALKER_PARAMS = (
     "talker_repetition_penalty",
     "talker_max_tokens",
 )
-OTHER_PARAMS = ("stream", "initial_codec_chunk_frames", "audio_dtype", "return_codes")
+CODE2WAV_PARAMS = ("initial_codec_chunk_frames", "audio_dtype")
+OTHER_PARAMS = (*CODE2WAV_PARAMS, "stream", "return_codes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ def refuse_unknown(params: Params) -> None:
     Raises:
         InvalidRequest: with the accepted names.
     """
-    accepted = (*THINKER_PARAMS, *TALKER_PARAMS, *OTHER_PARAMS)
+    accepted = (*THINKER_PARAMS, *STRUCTURE_PARAMS, *TALKER_PARAMS, *OTHER_PARAMS)
     unknown = sorted(set(params) - set(accepted))
     if unknown:
         raise InvalidRequest(
@@ -98,6 +106,8 @@ def thinker_sampling(params: Params) -> Sampling:
         stop_token_ids=frozenset(_token_ids(params, "stop_token_ids")),
         ignore_eos=_flag(params, "ignore_eos"),
         seed=_seed(params),
+        logit_bias=_biases(params),
+        top_logprobs=_top_logprobs(params),
     )
 
 
@@ -188,6 +198,48 @@ def _seed(params: Params) -> int | None:
         return number
 
     return _value(params, "seed", None, read, "a whole number of 64 bits")
+
+
+def _biases(params: Params) -> tuple[tuple[int, float], ...]:
+    def read(value: object) -> tuple[tuple[int, float], ...]:
+        if not isinstance(value, Mapping):
+            raise TypeError
+        if len(value) > MAX_BIASED:
+            raise ValueError
+        return tuple(sorted((_token(key), _bias(bias)) for key, bias in value.items()))
+
+    rule = f"up to {MAX_BIASED} numbers from {-MAX_BIAS:g} to {MAX_BIAS:g} by token id"
+    return _value(params, "logit_bias", (), read, rule)
+
+
+def _token(key: object) -> int:
+    return _integer(int(key) if isinstance(key, str) and key.isdecimal() else key, 0)
+
+
+def _bias(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    if not -MAX_BIAS <= value <= MAX_BIAS:
+        raise ValueError
+    return float(value)
+
+
+def _top_logprobs(params: Params) -> int | None:
+    def read(value: object) -> int:
+        number = _integer(value, 0)
+        if number > MAX_TOP_LOGPROBS:
+            raise ValueError
+        return number
+
+    rule = f"a whole number from 0 to {MAX_TOP_LOGPROBS}"
+    top = _value(params, "top_logprobs", 0, read, rule)
+    if _flag(params, "logprobs"):
+        return top
+    if top:
+        raise InvalidRequest(
+            "top_logprobs needs logprobs to be true", details={"field": "top_logprobs"}
+        )
+    return None
 
 
 def _flag(params: Params, name: str) -> bool:

@@ -14,6 +14,7 @@ from pydantic import Field
 from omni_config.errors import Problem
 from omni_config.schema import (
     CPU_COUNT,
+    ChatFeature,
     EngineStageConfig,
     Names,
     PipelineConfig,
@@ -21,6 +22,7 @@ from omni_config.schema import (
     engine_of,
 )
 from omni_config.settings import FactoryArgs, PlacementConfig
+from omni_models.qwen3_omni.parameters import CODE2WAV_PARAMS, TALKER_PARAMS, THINKER_PARAMS
 from omni_models.qwen3_omni.placement_policy import (
     colocated_problems,
     gathering_problems,
@@ -36,8 +38,18 @@ FAN_IN = "omni_models.qwen3_omni.fan_in"
 PROJECTION = "omni_models.qwen3_omni.projection"
 WARM_UP = "omni_models.qwen3_omni.warm_up"
 
+THINKER_SETTINGS = {name: name for name in THINKER_PARAMS}
+SPEECH_SETTINGS = {
+    "thinker": THINKER_SETTINGS,
+    "talker_ar": {name.removeprefix("talker_"): name for name in TALKER_PARAMS},
+    "code2wav": {name: name for name in CODE2WAV_PARAMS},
+}
+"""Names of parameters in a request, by each stage's own word for them."""
+
 ENCODERS = ("image_encoder", "audio_encoder")
 GATHERED = ("preprocessing", *ENCODERS)
+TOOL_CALL_PARSER = "qwen25"
+"""SGLang's name of the format in which the model was taught to call tools."""
 TALKER_RUNNING_REQUESTS = 32
 CODE2WAV_FRACTION = 0.02
 
@@ -50,6 +62,12 @@ class _Qwen3OmniPipelineConfig(PipelineConfig):
     tensor_parallel_stages: ClassVar[Names] = ("thinker",)
     weight_share_architectures: ClassVar[Names] = ("Qwen3OmniMoeForConditionalGeneration",)
     audio_sample_rate: ClassVar[int] = 24_000
+    chat_features: ClassVar[tuple[ChatFeature, ...]] = (
+        "tools",
+        "response_format",
+        "logprobs",
+        "logit_bias",
+    )
     env_floor: ClassVar[dict[str, str]] = {"SGLANG_JIT_DEEPGEMM_PRECOMPILE": "0"}
     refused_factory_keys: ClassVar[dict[str, str]] = {
         **dict.fromkeys(
@@ -100,6 +118,7 @@ class Qwen3OmniPipelineConfig(_Qwen3OmniPipelineConfig):
 
     variant: ClassVar[str | None] = "text"
     default_variant: ClassVar[bool] = False
+    stage_parameters: ClassVar[dict[str, dict[str, str]]] = {"thinker": THINKER_SETTINGS}
     terminal_modalities: ClassVar[dict[str, str]] = {"decode": "text"}
     warm_up_fn: ClassVar[str | None] = f"{WARM_UP}.text_requests"
 
@@ -141,8 +160,10 @@ class Qwen3OmniPipelineConfig(_Qwen3OmniPipelineConfig):
         )
 
     def stage_factory_kwargs(self, stage: StageConfig) -> dict[str, object]:
-        """Tell preprocessing that this pipeline only writes."""
-        return {"speech_enabled": False} if stage.name == "preprocessing" else {}
+        """Tell preprocessing that this pipeline only writes, and how it calls tools."""
+        if stage.name != "preprocessing":
+            return {}
+        return {"speech_enabled": False, "tool_call_parser": _tool_call_parser(self)}
 
 
 class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
@@ -150,6 +171,7 @@ class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
 
     variant: ClassVar[str | None] = "speech"
     terminal_stages_fn: ClassVar[str | None] = f"{ROUTING}.expected_terminals"
+    stage_parameters: ClassVar[dict[str, dict[str, str]]] = SPEECH_SETTINGS
     terminal_modalities: ClassVar[dict[str, str]] = {"decode": "text", "code2wav": "audio"}
     warm_up_fn: ClassVar[str | None] = f"{WARM_UP}.speech_requests"
 
@@ -159,11 +181,13 @@ class Qwen3OmniSpeechPipelineConfig(_Qwen3OmniPipelineConfig):
         return _speech_stages(talker_gpu=1, code2wav_process="code2wav")
 
     def stage_factory_kwargs(self, stage: StageConfig) -> dict[str, object]:
-        """Return what thinker, talker and code2wav must know about each other."""
+        """Return what stages must know about each other."""
         code2wav, talker = self.by_name["code2wav"], self.by_name["talker_ar"]
         together = code2wav.process_name == talker.process_name
         running = _running_requests(talker)
         match stage.name:
+            case "preprocessing":
+                return {"tool_call_parser": _tool_call_parser(self)}
             case "thinker":
                 return {"speech_enabled": True}
             case "talker_ar":
@@ -296,6 +320,7 @@ def _decode(process: str) -> StageConfig:
         name="decode",
         factory_path=f"{FACTORIES}.create_decode",
         process=process,
+        factory=FactoryArgs.model_validate({"tool_call_parser": TOOL_CALL_PARSER}),
         can_accept_stream_before_payload=True,
         terminal=True,
     )
@@ -312,6 +337,11 @@ def _talker_factory() -> FactoryArgs:
             "codec_coalesce_first_frames": 0,
         }
     )
+
+
+def _tool_call_parser(config: PipelineConfig) -> object:
+    """Return the format of calls, which is set where they are read."""
+    return config.by_name["decode"].factory.free_keys().get("tool_call_parser")
 
 
 def _running_requests(talker: StageConfig) -> int:

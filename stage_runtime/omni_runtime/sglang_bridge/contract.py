@@ -188,6 +188,18 @@ SEAMS: tuple[Seam, ...] = (
     Seam("sglang.srt.platforms.interface", "SRTPlatform.get_default_attention_backend"),
     Seam("sglang.srt.platforms.interface", "SRTPlatform.get_dispatch_key_name"),
     Seam("sglang.srt.sampling.sampling_params", "SamplingParams.normalize", ("tokenizer",)),
+    Seam(
+        "sglang.srt.sampling.sampling_params",
+        "SamplingParams",
+        fields=("json_schema", "structural_tag"),
+    ),
+    *_methods("sglang.srt.constrained.grammar_manager", "GrammarManager", "has_waiting_grammars"),
+    *_methods(
+        "sglang.srt.constrained.xgrammar_backend",
+        "XGrammarGrammarBackend",
+        ("__init__", "tokenizer", "vocab_size", "max_whitespace_cnt"),
+        ("set_cache", "key", "value"),
+    ),
     Seam("sglang.srt.sampling.sampling_batch_info", "SamplingBatchInfo"),
     Seam("sglang.srt.constrained.base_grammar_backend", "BaseGrammarObject"),
     Seam("sglang.srt.constrained.xgrammar_backend", "XGrammarGrammarBackend"),

@@ -41,6 +41,7 @@ from omni_runtime.sglang_bridge.generation import (
     seed_of,
 )
 from omni_runtime.sglang_bridge.pool_counters import PoolCounters, pool_counters
+from omni_runtime.sglang_bridge.sampling import Grammar, TokenLogprob
 from omni_runtime.simple_scheduler import failure_of
 from omni_runtime.tombstones import Tombstones
 from omni_wire.identity import RequestKey
@@ -61,12 +62,14 @@ class NewTokens:
         request_id: SGLang's id.
         tokens: new tokens; a stop token that ended the answer is left out.
         finish: how the answer ended, None while it goes on.
+        logprobs: of each of the tokens, where the request wants to know; else empty.
     """
 
     key: RequestKey
     request_id: str
     tokens: tuple[int, ...]
     finish: Finish | None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class EngineProgram(Protocol):
@@ -117,6 +120,7 @@ class _Row:
         request_id: SGLang's id, None before it was submitted.
         stalled: whether a reader of its output has no room.
         sent: tokens handed to the program.
+        grammar: what the answer must look like.
         verdict: what to say once SGLang has let go; None for the program's own result.
     """
 
@@ -125,6 +129,7 @@ class _Row:
     stalled: bool = False
     sent: int = 0
     verdict: OutboxMessage | None = None
+    grammar: Grammar | None = None
 
 
 class EngineScheduler:
@@ -190,7 +195,7 @@ class EngineScheduler:
     def submit(self, key: RequestKey, generation: Generation) -> str:
         """Hand a request to the engine and return the engine's id of it."""
         row = self._rows[key]
-        row.request_id = self._ids.next()
+        row.request_id, row.grammar = self._ids.next(), generation.grammar
         self._by_id[row.request_id] = row
         self._commands.append(Submit(row.request_id, generation, seed_of(key)))
         if row.stalled:
@@ -261,7 +266,7 @@ class EngineScheduler:
         """SGLang let go of a request outside a step."""
         row = self._by_id.get(request_id)
         if row is not None:
-            verdict = row.verdict or RequestError(row.key, refusal_of(reason))
+            verdict = row.verdict or RequestError(row.key, refusal_of(reason, row.grammar))
             self._conclude(row, verdict)
 
     def _take(self, message: InboxMessage) -> None:
@@ -294,14 +299,17 @@ class EngineScheduler:
         row = self._by_id.get(req.rid)
         if row is None:
             return None
-        finish = Finish.of(req) if req.finished() else None
+        finish = Finish.of(req, row.grammar) if req.finished() else None
         until = len(req.output_ids) if finish is None else finish.shown
         tokens = tuple(req.output_ids[row.sent : until])
-        row.sent = max(row.sent, until)
         failed = finish is not None and finish.error is not None
         if row.verdict is not None or failed:
             tokens = ()
-        return NewTokens(row.key, req.rid, tokens, finish)
+        assert self.hosted is not None, "steps are its"
+        ledger = self.hosted.row_sampler.logprobs
+        logprobs = ledger.take(req.rid, row.sent, row.sent + len(tokens))
+        row.sent = max(row.sent, until)
+        return NewTokens(row.key, req.rid, tokens, finish, logprobs)
 
     def _finish(self, tokens: NewTokens) -> None:
         row = self._by_id[tokens.request_id]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from omni_runtime.sglang_bridge.sampling import Sampling
+from omni_runtime.sglang_bridge.sampling import Grammar, Sampling
 from omni_wire.identity import RequestKey
 
 
@@ -41,6 +41,7 @@ class Generation:
         media: what stands at the placeholders.
         positions: rotary positions int64 [3, prompt]; None counts up.
         position_delta: what decode positions add to the length.
+        grammar: what the answer must look like; None leaves it free.
     """
 
     prompt_ids: Sequence[int]
@@ -48,6 +49,7 @@ class Generation:
     media: tuple[MediaItem, ...] = ()
     positions: torch.Tensor | None = None
     position_delta: int = 0
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

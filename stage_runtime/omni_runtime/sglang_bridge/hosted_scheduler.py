@@ -24,6 +24,7 @@ from torch import nn
 from omni_runtime.sglang_bridge.batch_rows import batch_rows, split_rows
 from omni_runtime.sglang_bridge.channels import HostStreamer, host_receiver, no_channels
 from omni_runtime.sglang_bridge.generation import Cancel, Gate, Stop, Submit
+from omni_runtime.sglang_bridge.grammars import grammars_of
 from omni_runtime.sglang_bridge.kv_budget import KvBudget, kv_budget
 from omni_runtime.sglang_bridge.prefill_gathering import PrefillGathering
 from omni_runtime.sglang_bridge.request import generate_request
@@ -148,6 +149,14 @@ class HostedScheduler(Scheduler):
         self.tp_worker.forward_batch_generation = guarded
         self.row_sampler = runner.sampler = RowSampler(runner.sampler, self._editor)
 
+    def init_grammar_manager(self) -> None:
+        super().init_grammar_manager()
+        if self._stop_tokenizer is not None and self._stop_tokenizer.pieces:
+            size = self.model_config.vocab_size
+            self.grammar_manager.grammar_backend = grammars_of(
+                self.server_args, self._stop_tokenizer.pieces[:size], self._model_stops
+            )
+
     def init_request_dispatcher(self) -> None:
         super().init_request_dispatcher()
         self._request_dispatcher += TypeBasedDispatcher(
@@ -203,11 +212,12 @@ class HostedScheduler(Scheduler):
         self._arrived.pop(request_id, None)
 
     def _streamed(self, reqs: Sequence[Req]) -> None:
-        for req in reqs:
-            if req.finished():
-                req.finished_output = True
-                self._forget(req.rid)
+        ended = [req for req in reqs if req.finished()]
+        for req in ended:
+            req.finished_output = True
         self.host.streamed(reqs)
+        for req in ended:
+            self._forget(req.rid)
 
     def send_abort_output(self, abort_req: Req, req: Req) -> None:
         self._forget(req.rid)
@@ -302,6 +312,9 @@ class HostedScheduler(Scheduler):
     def process_batch_result(self, batch: ScheduleBatch, result: GenerationBatchResult) -> None:
         if not isinstance(result, FailedStep):
             self.host.settling(batch, result)
+        if result.copy_done is not None:
+            result.copy_done.synchronize()
+        self.row_sampler.logprobs.settle()
         super().process_batch_result(batch, result)
         self.host.settled()
 
@@ -314,5 +327,6 @@ class HostedScheduler(Scheduler):
         super().on_idle()
         if self.gracefully_exit:
             return
+        compiling = self.grammar_manager.has_waiting_grammars()
         stuck = self.chunked_req is not None or any(map(self.may_run, self.waiting_queue))
-        self.host.wait(RETRY_SECONDS if stuck else None)
+        self.host.wait(RETRY_SECONDS if stuck or compiling else None)

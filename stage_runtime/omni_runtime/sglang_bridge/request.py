@@ -10,7 +10,6 @@ from sglang.srt.managers.schedule_batch import Modality, MultimodalDataItem, Mul
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from omni_runtime.sglang_bridge.generation import Generation, Submit
-from omni_runtime.sglang_bridge.sampling import Sampling
 from omni_runtime.sglang_bridge.stop_texts import StopTexts
 
 _MODALITY = {"image": Modality.IMAGE, "video": Modality.VIDEO, "audio": Modality.AUDIO}
@@ -33,7 +32,8 @@ def generate_request(
         input_embeds=None,
         mm_inputs=_media_inputs(generation),
         token_type_ids=None,
-        sampling_params=_sampling_params(generation.sampling, model_stops, tokenizer),
+        sampling_params=_sampling_params(generation, model_stops, tokenizer),
+        # `RowSampler` keeps them.
         return_logprob=False,
         logprob_start_len=-1,
         top_logprobs_num=0,
@@ -43,9 +43,10 @@ def generate_request(
 
 
 def _sampling_params(
-    sampling: Sampling, model_stops: frozenset[int], tokenizer: StopTexts | None
+    generation: Generation, model_stops: frozenset[int], tokenizer: StopTexts | None
 ) -> SamplingParams:
-    """Leave penalties and the seed out: `RowSampler` keeps them."""
+    """Leave penalties, biases and the seed out: `RowSampler` keeps them."""
+    sampling, grammar = generation.sampling, generation.grammar
     params = SamplingParams(
         max_new_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
@@ -55,6 +56,7 @@ def _sampling_params(
         stop=list(sampling.stop) or None,
         stop_token_ids=set(sampling.stop_token_ids | model_stops),
         ignore_eos=sampling.ignore_eos,
+        **({} if grammar is None else {grammar.kind: grammar.text}),
     )
     params.normalize(tokenizer)
     return params

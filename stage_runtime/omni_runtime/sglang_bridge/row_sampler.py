@@ -1,8 +1,9 @@
-"""Sampling with seeds and penalties kept per request, beside SGLang's own sampler.
+"""Sampling with seeds, biases and penalties kept per request, beside SGLang's own sampler.
 
 SGLang ignores seeds on this path, and its penalties live in the batch: they are lost when a row is
 retracted and wrong when a row is held back. Here everything a draw depends on is kept by request
-id. A batch in which nobody asks for any of it goes to SGLang's sampler untouched.
+id. A batch in which nobody asks for any of it goes to SGLang's sampler untouched. Grammars are
+SGLang's: what they forbid is -inf in the logits that come here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from omni_runtime.sglang_bridge.logprobs import LogprobLedger
 from omni_runtime.sglang_bridge.sampling import Sampling
 from omni_runtime.sglang_bridge.seeded_draw import DrawOptions, draw
 
@@ -66,12 +68,13 @@ class _Row:
     counted: int = 0
     counts: torch.Tensor | None = None
     in_prompt: torch.Tensor | None = field(default=None, repr=False)
+    bias: torch.Tensor | None = field(default=None, repr=False)
 
-    @property
-    def plain(self) -> bool:
-        sampling = self.sampling
-        drawn = not sampling.greedy and sampling.seed is not None
-        return not (drawn or sampling.penalised or sampling.min_tokens)
+
+_GONE = _Row(Sampling(max_tokens=1), 0, (), ())
+"""A row that has ended: where a step waits for the one before, to see what its grammar allows, it
+is drawn only after that one has ended requests. What it draws is thrown away.
+"""
 
 
 class RowSampler:
@@ -80,10 +83,14 @@ class RowSampler:
     Args:
         stock: SGLang's sampler.
         editor: the model's own change of logits; None changes nothing.
+
+    Attributes:
+        logprobs: of the tokens drawn for requests that want to know.
     """
 
     def __init__(self, stock: Sampler, editor: LogitsEditor | None = None) -> None:
         self.stock = stock
+        self.logprobs = LogprobLedger()
         self._editor = editor
         self._rows: dict[str, _Row] = {}
         self._batch: Sequence[BatchRow] = ()
@@ -109,14 +116,18 @@ class RowSampler:
         seed = fallback_seed if sampling.seed is None else sampling.seed
         stops = tuple(sorted(stop_token_ids))
         self._rows[request_id] = _Row(sampling, seed, stops, prompt_ids)
+        if sampling.top_logprobs is not None:
+            self.logprobs.open(request_id, sampling.top_logprobs)
 
     def close(self, request_id: str) -> None:
         """Forget a request; unknown ones are fine."""
         self._rows.pop(request_id, None)
+        self.logprobs.close(request_id)
 
     def begin(self, batch: ScheduleBatch, rows: Sequence[BatchRow]) -> None:
         """Tell which rows the next call samples; `batch.input_ids` is read then."""
         self._schedule_batch, self._batch = batch, rows
+        self.logprobs.begin()
 
     def compute_logprobs_only(self, *args: object, **kwargs: object) -> None:
         """Log-probabilities without sampling are SGLang's business."""
@@ -133,14 +144,10 @@ class RowSampler:
         **more: object,
     ) -> torch.Tensor:
         """Return the next token of every row, int64 [rows]."""
-        rows = [self._rows.get(row.request_id) for row in self._batch]
+        rows = [self._rows.get(row.request_id, _GONE) for row in self._batch]
         logits = logits_output.next_token_logits
-        known = [row for row in rows if row is not None]
-        mine = len(known) == len(logits) and (
-            self._editor is not None or not all(row.plain for row in known)
-        )
-        if not mine:
-            tokens: torch.Tensor = self.stock(
+        if not (len(rows) == len(logits) and self._changes(rows)):
+            stock: torch.Tensor = self.stock(
                 logits_output,
                 sampling_info,
                 return_logprob,
@@ -149,27 +156,33 @@ class RowSampler:
                 positions,
                 **more,
             )
-            return tokens
+            return stock
         edited = logits.float()
         if self._editor is not None:
             edited = self._editor(edited, self._batch)
-        edited = self._penalised(edited, known)
-        counters = [row.length for row in self._batch]
-        return draw(
-            edited,
-            _options(known, edited),
-            torch.tensor(counters, device=edited.device),
-        )
+        edited = self._penalised(edited, rows)
+        counters = torch.tensor([row.length for row in self._batch], device=edited.device)
+        tokens = draw(edited, _options(rows, edited), counters)
+        self.logprobs.note([(row.request_id, row.generated) for row in self._batch], edited, tokens)
+        return tokens
+
+    def _changes(self, rows: Sequence[_Row]) -> bool:
+        """Whether SGLang's own sampler would draw other tokens than is asked for."""
+        if self._editor is not None:
+            return all(row is not _GONE for row in rows)
+        return not all(row.sampling.plain for row in rows)
 
     def _penalised(self, logits: torch.Tensor, rows: Sequence[_Row]) -> torch.Tensor:
         changed = logits
         for index, (seen, row) in enumerate(zip(self._batch, rows, strict=True)):
             sampling = row.sampling
             early = seen.generated < sampling.min_tokens
-            if not (sampling.penalised or early):
+            if not (sampling.penalised or sampling.logit_bias or early):
                 continue
             if changed is logits:
                 changed = logits.clone()
+            if sampling.logit_bias:
+                changed[index] += _bias(row, changed)
             if sampling.penalised:
                 self._count(row, seen, changed)
                 changed[index] = _penalty(changed[index], row)
@@ -195,6 +208,14 @@ class RowSampler:
             token = self._schedule_batch.input_ids[seen.last_token].long().reshape(1)
             row.counts.scatter_add_(0, token, torch.ones_like(token, dtype=torch.int32))
             row.counted += 1
+
+
+def _bias(row: _Row, logits: torch.Tensor) -> torch.Tensor:
+    if row.bias is None:
+        tokens, values = zip(*row.sampling.logit_bias, strict=True)
+        row.bias = torch.zeros(logits.shape[-1], device=logits.device)
+        row.bias[list(tokens)] = torch.tensor(values, device=logits.device)
+    return row.bias
 
 
 def _penalty(logits: torch.Tensor, row: _Row) -> torch.Tensor:

@@ -3,8 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 NO_TOKENS: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an answer must look like.
+
+    Attributes:
+        kind: what `text` is: a JSON schema, or one of xgrammar's structural tags.
+        text: as JSON.
+        field: what of the request asked for it, for messages.
+    """
+
+    kind: Literal["json_schema", "structural_tag"]
+    text: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was.
+
+    Attributes:
+        logprob: natural logarithm of its probability.
+        top: the likeliest tokens of the same step and theirs, likeliest first; none that the
+            grammar forbids.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +55,9 @@ class Sampling:
         stop_token_ids: tokens that end the answer, besides the model's own.
         ignore_eos: go on after a stop token, up to `max_tokens`.
         seed: the same seed draws the same tokens, alone or in a batch; None draws anew.
+        logit_bias: what is added to logits, by token.
+        top_logprobs: how many of the likeliest tokens are told with each token and its own
+            log-probability; None tells neither.
     """
 
     max_tokens: int
@@ -40,11 +73,20 @@ class Sampling:
     stop_token_ids: frozenset[int] = field(default=NO_TOKENS)
     ignore_eos: bool = False
     seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    top_logprobs: int | None = None
 
     @property
     def greedy(self) -> bool:
         """Whether nothing is drawn."""
         return self.temperature == 0.0 or self.top_k == 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether SGLang's own sampler does all that is asked for."""
+        drawn = not self.greedy and self.seed is not None
+        told = self.top_logprobs is not None
+        return not (drawn or self.penalised or self.min_tokens or self.logit_bias or told)
 
     @property
     def penalised(self) -> bool:

@@ -1,4 +1,4 @@
-"""A tokenizer as SGLang's check for stop texts wants it, which ends nothing by itself."""
+"""A tokenizer as SGLang's checks want it, which ends nothing by itself."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ class StopTexts:
 
     SGLang also takes stop tokens from its tokenizer. Here they travel with each request, so none
     are given.
+
+    Attributes:
+        pieces: what each token adds to a text, for grammars; empty where no request can have any.
     """
 
     eos_token_id: int | None = None
     additional_stop_token_ids: frozenset[int] | None = None
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, pieces: Sequence[bytes] = ()) -> None:
+        self.pieces = pieces
         self._tokenizer = tokenizer
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:

@@ -141,6 +141,16 @@ def test_limits_and_stops_end_an_answer(client: OpenAI) -> None:
             "tools",
         ),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),
+        ({"logit_bias": {"5": 1}}, openai.BadRequestError, "logit_bias"),
+        ({"logit_bias": {"five": 1}}, openai.BadRequestError, "logit_bias.five"),
+        ({"logprobs": True, "top_logprobs": 21}, openai.BadRequestError, "top_logprobs"),
+        ({"tool_choice": "required"}, openai.BadRequestError, "tool_choice"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            openai.BadRequestError,
+            "response_format",
+        ),
+        ({"tools": [{"type": "custom", "custom": {}}]}, openai.BadRequestError, "tools[0].type"),
         ({"extra_body": {"surprise": 1}}, openai.BadRequestError, "surprise"),
         ({"extra_body": {"request_id": "?" * 400}}, openai.BadRequestError, "request_id"),
         (

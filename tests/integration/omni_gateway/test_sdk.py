@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from omni_client import (
     AsyncOmniClient,
     AudioChunk,
     Finished,
+    JsonSchema,
     Message,
     OmniClient,
     Retries,
@@ -18,6 +21,7 @@ from omni_client import (
     Started,
     TextDelta,
     Tls,
+    Tool,
     Usage,
     image,
 )
@@ -25,7 +29,7 @@ from omni_gateway.access.guard import Guard
 from omni_gateway.access.keys import ApiKey, digest_of
 from omni_gateway.clients import Clients
 from omni_gateway.errors import RateLimited, Unauthenticated
-from omni_wire.credentials import ServerTls
+from omni_wire.credentials import MutualTls, ServerTls
 from omni_wire.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -50,6 +54,24 @@ def test_events_come_in_order_and_make_the_answer(parrot: ChatGateway) -> None:
     sound = [event for event in events if isinstance(event, AudioChunk)]
     assert [chunk.sample_offset for chunk in sound] == [WORD_SAMPLES * n for n in range(4)]
     assert all(chunk.sample_rate == SAMPLE_RATE for chunk in sound)
+
+
+async def test_single_stages_can_be_told_how_to_work(parrot: ChatGateway) -> None:
+    async with AsyncOmniClient(parrot.target) as client:
+        answer = await client.chat(
+            "one two three",
+            sampling=Sampling(max_tokens=5),
+            stage_sampling={"writer": Sampling(max_tokens=3)},
+            stage_params={"code2wav": {"speaker": "chelsie"}},
+        )
+        other = await client.chat("one two three", sampling=Sampling(max_tokens=3))
+        with pytest.raises(InvalidRequest, match="known: max_tokens") as refused:
+            await client.chat("hi", stage_sampling={"writer": Sampling(top_p=0.5)})
+    assert (answer.text, answer.finish_reason) == ("You said: one ", "length")
+    assert answer.audio is not None
+    assert other.audio is not None
+    assert not np.array_equal(answer.audio.samples, other.audio.samples)
+    assert refused.value.details["field"] == "stage_sampling.writer.top_p"
 
 
 def test_stages_tell_when_they_worked_on_a_request_where_that_is_wanted(
@@ -129,7 +151,11 @@ def test_several_answers_are_told_apart(parrot: ChatGateway) -> None:
         ({"model": "other"}, "model"),
         ({"choices": 99}, "choices"),
         ({"audio_encoding": "aac"}, "audio.encoding"),
-        ({"sampling": Sampling(logprobs=True)}, ""),
+        ({"sampling": Sampling(logprobs=True)}, "logprobs"),
+        ({"sampling": Sampling(logit_bias={5: 1.0})}, "logit_bias"),
+        ({"tools": [Tool("weather")]}, "tools"),
+        ({"response_format": JsonSchema({"type": "object"})}, "response_format"),
+        ({"response_format": JsonSchema({"const": {1}})}, "response_format"),
         ({"params": {"surprise": 1}}, ""),
     ],
 )
@@ -193,6 +219,38 @@ def test_keys_and_certificates(tmp_path: Path) -> None:
                     stranger.chat("hi")
                 assert refused.value.info.reason == Unauthenticated.reason
         assert gateway.url.startswith("https://")
+
+
+def test_clients_show_certificates_where_that_is_asked(tmp_path: Path) -> None:
+    signer, other = authority(), authority("another authority")
+    files = signer.issue(tmp_path / "gateway", "gateway")
+    own, foreign = signer.issue(tmp_path / "own", "app"), other.issue(tmp_path / "other", "app")
+    certificate = ServerTls(files.certificate, files.private_key, files.authority)
+
+    def asked(url: str, shown: MutualTls | None) -> int:
+        context = ssl.create_default_context(cafile=str(files.authority))
+        context.check_hostname = False
+        if shown is not None:
+            context.load_cert_chain(shown.certificate, shown.private_key)
+        return httpx.get(f"{url}/readyz", verify=context).status_code
+
+    with chat_gateway(Clients(Guard(None), certificate, certificate)) as gateway:
+        known = Tls(files.authority, own.certificate, own.private_key, SERVER_NAME)
+        with OmniClient(gateway.target, tls=known, retries=NO_RETRIES) as client:
+            assert client.chat("hi", modalities=["text"]).text == "You said: hi"
+        assert asked(gateway.url, own) == 200
+        for stranger in (
+            Tls(files.authority, server_name=SERVER_NAME),
+            Tls(files.authority, foreign.certificate, foreign.private_key, SERVER_NAME),
+        ):
+            with (
+                OmniClient(gateway.target, tls=stranger, retries=NO_RETRIES) as client,
+                pytest.raises(Unavailable),
+            ):
+                client.chat("hi")
+        for shown in (None, foreign):
+            with pytest.raises(httpx.TransportError):
+                asked(gateway.url, shown)
 
 
 def test_a_message_that_means_nothing_never_leaves(parrot: ChatGateway) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
@@ -9,6 +11,9 @@ from openai.types.audio import speech_create_params, transcription_create_params
 from openai.types.chat import completion_create_params
 from pydantic import BaseModel, ValidationError
 
+from omni_client import ChatOptions, JsonSchema, Sampling, Tool
+from omni_client.requests import chat_request as sdk_request
+from omni_gateway.chat.features import PARAMS, refuse_undeclared
 from omni_gateway.chat.protos import chat_request
 from omni_gateway.http_api.chat_request import ChatCompletionRequest
 from omni_gateway.http_api.errors import invalid_body
@@ -17,6 +22,7 @@ from omni_gateway.http_api.speech_routes import SpeechRequest
 from omni_gateway.http_api.transcription_routes import TranscriptionRequest
 from omni_wire.errors import InvalidRequest
 from omni_wire.v1 import gateway_pb2 as pb
+from omni_wire.v1.tensor_pb2 import Tree
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 SENT: dict[str, Any] = {
@@ -109,21 +115,92 @@ def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], field: str) 
     assert invalid_body(raised.value).details.get("field", "") == field
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"tools": [pb.Tool(name="f")]},
-        {"tool_choice": pb.ToolChoice(mode="auto")},
-        {"response_format": pb.ResponseFormat(type="json_object")},
-        {"stage_sampling": {"thinker": pb.SamplingParams()}},
-        {"choices": 17},
-    ],
-)
+@pytest.mark.parametrize("change", [{"choices": 17}, {"inputs": {"text": Tree()}}])
 def test_grpc_refuses_by_name_too(change: dict[str, Any]) -> None:
     message = pb.Message(role="user", content=[pb.ContentPart(text="hi")])
     with pytest.raises(InvalidRequest) as raised:
         chat_request(pb.GenerateRequest(messages=[message], **change), None, {})
     assert raised.value.details["field"] in change
+
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {}}}
+SCHEMA_TEXT = '{"type": "object", "properties": {"b": {"type": "string"}, "a": {}}}'
+FORM: dict[str, Any] = {
+    "tools": [
+        {
+            "type": "function",
+            "function": {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True},
+        },
+        {"type": "function", "function": {"name": "g"}},
+    ],
+    "tool_choice": {"type": "function", "function": {"name": "g"}},
+    "parallel_tool_calls": False,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+    "logprobs": True,
+    "top_logprobs": 3,
+    "logit_bias": {"5": -1, "7": 2.5},
+}
+WISHES: dict[str, Any] = {
+    "tools": [
+        {"name": "f", "description": "d", "parameters_json": SCHEMA_TEXT, "strict": True},
+        {"name": "g"},
+    ],
+    "tool_choice": {"name": "g"},
+    "parallel_tool_calls": False,
+    "response_format": {"type": "json_schema", "schema_json": SCHEMA_TEXT},
+    "logprobs": True,
+    "top_logprobs": 3,
+    "logit_bias": {"5": -1.0, "7": 2.5},
+}
+
+
+def test_the_form_of_an_answer_reaches_the_stages_the_same_from_both_apis_and_the_sdk() -> None:
+    body = json.dumps({**HELLO, **FORM})
+    assert ChatCompletionRequest.model_validate_json(body).chat_request().params == WISHES
+    options = ChatOptions(
+        tools=[Tool("f", "d", SCHEMA, strict=True), FORM["tools"][1]],
+        tool_choice="g",
+        parallel_tool_calls=False,
+        response_format=JsonSchema(SCHEMA),
+        sampling=Sampling(logprobs=True, top_logprobs=3, logit_bias={5: -1, 7: 2.5}),
+    )
+    assert chat_request(sdk_request("hi", options), None, {}).params == WISHES
+    openai = replace(
+        options,
+        tools=FORM["tools"],
+        tool_choice=FORM["tool_choice"],
+        response_format=FORM["response_format"],
+    )
+    assert chat_request(sdk_request("hi", openai), None, {}).params == WISHES
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"tools": []},
+        {"tool_choice": "auto"},
+        {"tool_choice": "none"},
+        {"parallel_tool_calls": True},
+        {"response_format": {"type": "text"}},
+        {"logprobs": False, "top_logprobs": 0},
+        {"logit_bias": {}},
+    ],
+)
+def test_what_asks_for_nothing_changes_nothing(nothing: dict[str, Any]) -> None:
+    body = json.dumps({**HELLO, **nothing})
+    assert ChatCompletionRequest.model_validate_json(body).chat_request().params == {}
+
+
+@pytest.mark.parametrize("name", FORM)
+def test_a_pipeline_that_does_not_act_on_it_refuses_it_by_name(name: str) -> None:
+    features = {name: feature for feature, names in PARAMS.items() for name in names}
+    refuse_undeclared({name: WISHES[name]}, [features[name]])
+    others = [feature for feature in PARAMS if feature != features[name]]
+    if name == "parallel_tool_calls":
+        return
+    with pytest.raises(InvalidRequest) as raised:
+        refuse_undeclared({name: WISHES[name]}, others)
+    assert raised.value.details["field"] == name
 
 
 def test_grpc_parameters_reach_the_stages_under_their_names() -> None:

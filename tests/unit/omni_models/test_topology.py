@@ -160,11 +160,16 @@ class TestSpeechAuthorChannel:
         )
         assert kwargs_of(config, "code2wav")["codec_state_slots"] == 32
 
-    def test_the_text_pipeline_only_says_that_there_is_no_speech(self) -> None:
+    def test_the_format_of_calls_is_set_where_they_are_read(self) -> None:
+        decode: dict[str, object] = {"factory": {"tool_call_parser": "hermes"}}
+        config = changed(Qwen3OmniSpeechPipelineConfig, {"decode": decode})
+        assert kwargs_of(config, "preprocessing")["tool_call_parser"] == "hermes"
+
+    def test_the_text_pipeline_says_that_there_is_no_speech(self) -> None:
         config = Qwen3OmniPipelineConfig(model_path="m")
         said = {stage.name: config.stage_factory_kwargs(stage) for stage in config.stages}
         assert {name: kwargs for name, kwargs in said.items() if kwargs} == {
-            "preprocessing": {"speech_enabled": False}
+            "preprocessing": {"speech_enabled": False, "tool_call_parser": "qwen25"}
         }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from omni_models.qwen3_omni.preprocessing.features import (
 )
 from omni_models.qwen3_omni.preprocessing.media_loading import Loaded, MediaLoading, TokenBudget
 from omni_models.qwen3_omni.preprocessing.wishes import Wishes, WishReader
+from omni_runtime.sglang_bridge.sampling import Grammar
 from omni_wire.errors import InvalidRequest
 from omni_wire.messages import Payload, RequestView, Tree
 
@@ -48,22 +50,28 @@ class Preparation:
             raise InvalidRequest("there is no request to prepare")
         wishes = self.wishes.read(request)
         conversation = self.conversations.read(request.inputs)
-        self._refuse_texts(conversation)
+        self._refuse_texts(conversation, wishes.tools)
         loaded = self.media.load(conversation.items, wishes.video, TokenBudget(self.context))
         data = self._prepared(conversation, wishes, loaded)
         return replace(
             payload, data=data, request=RequestView({}, request.params, request.metadata)
         )
 
-    def _refuse_texts(self, conversation: Conversation) -> None:
+    def _refuse_texts(
+        self, conversation: Conversation, tools: Sequence[Mapping[str, object]]
+    ) -> None:
         """Refuse what needs no tokenizer to be seen as wrong."""
+        calls = [turn.get("tool_calls") for turn in conversation.turns]
+        said = [*conversation.texts, json.dumps(calls, ensure_ascii=False)]
+        declared = json.dumps(list(tools), ensure_ascii=False)
         for placeholder in self.features.placeholders:
-            if any(placeholder in text for text in conversation.texts):
-                raise InvalidRequest(
-                    f"text may not hold {placeholder}, which stands for media",
-                    details={"field": "messages"},
-                )
-        if sum(map(len, conversation.texts)) > self.context * self.features.longest_token:
+            for field, texts in (("messages", said), ("tools", [declared])):
+                if any(placeholder in text for text in texts):
+                    raise InvalidRequest(
+                        f"text may not hold {placeholder}, which stands for media",
+                        details={"field": field},
+                    )
+        if sum(map(len, (*said, declared))) > self.context * self.features.longest_token:
             raise self._too_long("far more", None)
 
     def _prepared(
@@ -84,7 +92,7 @@ class Preparation:
         if len(ids) + (wishes.max_tokens or 1) > self.context:
             raise self._too_long(str(len(ids)), wishes.max_tokens)
         return {
-            "prompt": {"input_ids": ids},
+            "prompt": {"input_ids": ids, "grammar": _grammar(wishes.grammar)},
             "media": _media(images, videos, spectra, prompt),
             "encoder_inputs": _encoder_inputs(images, videos, spectra),
         }
@@ -95,6 +103,10 @@ class Preparation:
             f"the prompt has {tokens} tokens{wanted}; the context has {self.context}",
             details={"field": "messages"},
         )
+
+
+def _grammar(grammar: Grammar | None) -> Tree:
+    return None if grammar is None else asdict(grammar)
 
 
 def _media(

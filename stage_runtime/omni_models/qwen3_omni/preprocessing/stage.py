@@ -38,6 +38,7 @@ class PreprocessingSettings:
     video: VideoSettings = field(default_factory=VideoSettings)
     limits: MediaLimits = field(default_factory=MediaLimits)
     policy: FetchPolicy = field(default_factory=FetchPolicy)
+    tool_call_parser: str | None = None
 
 
 def build_preprocessing(settings: PreprocessingSettings) -> SimpleScheduler:
@@ -53,7 +54,12 @@ def build_preparation(settings: PreprocessingSettings) -> Preparation:
     downloader = Downloader(settings.limits, settings.policy)
     merge = thinker["vision_config"]["spatial_merge_size"]
     return Preparation(
-        wishes=WishReader(talker["speaker_id"], settings.speech_enabled, settings.video),
+        wishes=WishReader(
+            talker["speaker_id"],
+            settings.speech_enabled,
+            settings.video,
+            settings.tool_call_parser,
+        ),
         conversations=ConversationReader(settings.limits, settings.policy),
         features=features,
         media=MediaLoading(features, downloader, settings.limits, merge),

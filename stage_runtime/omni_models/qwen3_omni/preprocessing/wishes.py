@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from omni_models.media.videos import Sampling
 from omni_models.qwen3_omni.code2wav.windows import Delivery, Ramp
@@ -14,6 +15,11 @@ from omni_models.qwen3_omni.parameters import (
     thinker_sampling,
 )
 from omni_models.qwen3_omni.preprocessing.conversation import LISTS
+from omni_models.qwen3_omni.routing import should_generate_audio_output
+from omni_models.structured.grammars import grammar_of
+from omni_models.structured.wishes import Structure, structure_of
+from omni_runtime.sglang_bridge.sampling import Grammar
+from omni_runtime.sglang_bridge.sampling import Sampling as TextSampling
 from omni_wire.errors import InvalidRequest
 from omni_wire.messages import RequestView, Tree
 
@@ -22,7 +28,6 @@ MODALITIES = ("text", "audio")
 INPUTS = (
     "messages",
     *LISTS,
-    "tools",
     "use_audio_in_video",
     "video_fps",
     "video_max_frames",
@@ -54,11 +59,14 @@ class Wishes:
     """What a request asks of preprocessing.
 
     Attributes:
+        tools: what may be called, for the chat template.
+        grammar: what the answer must look like.
         max_tokens: tokens of the answer that the client asks for; None where it leaves that open.
     """
 
     video: VideoSettings
-    tools: tuple[Tree, ...]
+    tools: tuple[Mapping[str, object], ...]
+    grammar: Grammar | None
     max_tokens: int | None
 
 
@@ -70,11 +78,13 @@ class WishReader:
         speakers: codec token of each speaker.
         speaks: whether the pipeline has a talker.
         video: settings of a request that has none of its own.
+        tool_call_parser: the model's format of calls; None where it calls nothing.
     """
 
     speakers: Mapping[str, int]
     speaks: bool
     video: VideoSettings
+    tool_call_parser: str | None = None
 
     def read(self, request: RequestView) -> Wishes:
         """Check a whole request.
@@ -90,11 +100,27 @@ class WishReader:
         talker_sampling(params)
         speaker_of(params, self.speakers)
         Delivery.parse(params, Ramp(1, 1))
-        tools = request.inputs.get("tools") or ()
-        if not isinstance(tools, list | tuple):
-            raise _wrong("tools", "a list of tools", tools)
+        structure = structure_of(params)
+        self._check_tools(structure, request.metadata.get("output_modalities"))
+        grammar = grammar_of(structure, self.tool_call_parser)
+        if grammar is not None:
+            _refuse_beside_grammar(sampling)
         max_tokens = None if params.get("max_tokens") is None else sampling.max_tokens
-        return Wishes(self._video(request.inputs), tuple(tools), max_tokens)
+        tools = tuple(tool.templated() for tool in structure.tools)
+        return Wishes(self._video(request.inputs), tools, grammar, max_tokens)
+
+    def _check_tools(self, structure: Structure, modalities: Tree) -> None:
+        if not structure.tools:
+            return
+        if self.tool_call_parser is None:
+            problem = "tools are not served here: the pipeline has no tool_call_parser"
+            raise InvalidRequest(problem, details={"field": "tools"})
+        if self.speaks and should_generate_audio_output(cast("Any", modalities)):
+            problem = (
+                "tools cannot be combined with speech, which would read calls aloud; ask for the "
+                "modality text alone"
+            )
+            raise InvalidRequest(problem, details={"field": "tools"})
 
     def _check_modalities(self, wanted: Tree) -> None:
         if wanted is None:
@@ -120,6 +146,14 @@ class WishReader:
             _whole(inputs, "video_max_frames", default.sampling.max_frames) or 0,
         )
         return VideoSettings(sampling, smallest, largest, default.heard if heard is None else heard)
+
+
+def _refuse_beside_grammar(sampling: TextSampling) -> None:
+    """Refuse what would keep an answer from ending where its grammar does."""
+    for name, given in (("min_tokens", sampling.min_tokens), ("ignore_eos", sampling.ignore_eos)):
+        if given:
+            problem = f"{name} cannot be combined with a grammar, which says where an answer ends"
+            raise InvalidRequest(problem, details={"field": name})
 
 
 def _fps(inputs: Mapping[str, Tree], default: float) -> float:

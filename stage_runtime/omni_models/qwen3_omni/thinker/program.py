@@ -18,13 +18,15 @@ from omni_models.qwen3_omni.media_blocks import (
     media_spans,
     rope_positions,
 )
-from omni_models.qwen3_omni.parameters import thinker_sampling
+from omni_models.qwen3_omni.parameters import Params, thinker_sampling
 from omni_models.qwen3_omni.routing import should_generate_audio_output
 from omni_models.qwen3_omni.segments import Ints, Roles
 from omni_models.qwen3_omni.thinker.media_rows import MediaRows, MediaRowStore, RowsOfRequest
+from omni_models.qwen3_omni.token_logprobs import logprob_columns
 from omni_runtime.scheduler import Admitted, Chunks, NewRequest, Result, StepOutput
 from omni_runtime.sglang_bridge.engine_scheduler import EngineScheduler, NewTokens
 from omni_runtime.sglang_bridge.generation import Generation, MediaItem
+from omni_runtime.sglang_bridge.sampling import Grammar, Sampling
 from omni_wire.errors import InvalidRequest
 from omni_wire.identity import RequestKey
 from omni_wire.messages import Payload, StreamDone, Tree
@@ -159,9 +161,14 @@ class ThinkerProgram:
         for target in ("talker_ar", "decode"):
             chosen = [row for row in rows if target == "decode" or self._answers[row.key].speaks]
             if chosen:
-                tokens = np.array([row.tokens[nth] for row in chosen], np.int64)
-                keys = tuple(row.key for row in chosen)
-                yield StepOutput(self._engine.step, keys, {"token_id": tokens}, target=target)
+                yield self._frame(chosen, nth, target)
+
+    def _frame(self, rows: Sequence[NewTokens], nth: int, target: str) -> StepOutput:
+        tokens = np.array([row.tokens[nth] for row in rows], np.int64)
+        columns = {"token_id": tokens}
+        if target == "decode":
+            columns |= logprob_columns([row.logprobs[nth : nth + 1] for row in rows])
+        return StepOutput(self._engine.step, tuple(row.key for row in rows), columns, target=target)
 
     def _media_frame(self, key: RequestKey, rows: torch.Tensor) -> StepOutput:
         columns = {"media_hidden": rows[None]}
@@ -170,23 +177,35 @@ class ThinkerProgram:
     def _prompt(self, payload: Payload) -> _Prompt:
         data = cast("Mapping[str, Any]", payload.data)
         params = payload.request.params if payload.request is not None else {}
-        ids = np.asarray(to_numpy(data["prompt"]["input_ids"]), np.int64)
+        prompt = data["prompt"]
+        ids = np.asarray(to_numpy(prompt["input_ids"]), np.int64)
         if not len(ids) or ids.min() < 0 or ids.max() >= self.facts.vocabulary:
             raise InvalidRequest("the prompt is empty or holds tokens outside the vocabulary")
-        sampling = thinker_sampling(params)
+        sampling = self._sampling(params)
+        grammar = Grammar(**prompt["grammar"]) if prompt.get("grammar") else None
         media_tree = data.get("media") or {}
         if not media_tree:
-            return _Prompt(Generation(ids.tolist(), sampling), ids[:0], ids[:0])
+            return _Prompt(Generation(ids.tolist(), sampling, grammar=grammar), ids[:0], ids[:0])
         media, layout = Media.of(cast("Mapping[str, Any]", to_numpy(media_tree))), self.facts.layout
         blocks = list(media_blocks(ids, media, layout))
         positions, delta = rope_positions(ids, media, layout, blocks)
         items = _items(ids, blocks, media, layout, data["embeddings"])
         placeholders = np.flatnonzero(np.isin(ids, list(layout.tokens.values())))
         return _Prompt(
-            Generation(ids.tolist(), sampling, items, torch.from_numpy(positions), delta),
+            Generation(ids.tolist(), sampling, items, torch.from_numpy(positions), delta, grammar),
             placeholders,
             placeholders[self.facts.roles.user_mask(ids)[placeholders]],
         )
+
+    def _sampling(self, params: Params) -> Sampling:
+        sampling = thinker_sampling(params)
+        beyond = [token for token, _ in sampling.logit_bias if token >= self.facts.vocabulary]
+        if beyond:
+            raise InvalidRequest(
+                f"logit_bias names token {beyond[0]}; the vocabulary has {self.facts.vocabulary}",
+                details={"field": "logit_bias"},
+            )
+        return sampling
 
 
 @dataclass(frozen=True, slots=True)

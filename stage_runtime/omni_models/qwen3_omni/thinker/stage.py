@@ -10,11 +10,13 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from omni_models.qwen3_omni.checkpoint_folder import CheckpointFolder
+from omni_models.qwen3_omni.decode.vocabulary import Vocabulary
 from omni_models.qwen3_omni.media_blocks import MediaLayout
 from omni_models.qwen3_omni.seams import THINKER_SEAMS
 from omni_models.qwen3_omni.segments import Roles
 from omni_models.qwen3_omni.thinker.media_rows import MediaRows, MediaRowStore
 from omni_models.qwen3_omni.thinker.program import ThinkerFacts, ThinkerProgram
+from omni_models.structured.grammars import MAX_WHITESPACE
 from omni_runtime.engine_budget import take_kv_cache_bytes
 from omni_runtime.sglang_bridge.engine import EnginePlan, start_engine
 from omni_runtime.sglang_bridge.engine_scheduler import EngineScheduler
@@ -86,7 +88,7 @@ def facts_of(whole: PretrainedConfig) -> ThinkerFacts:
 def _plan(
     settings: ThinkerSettings, folder: CheckpointFolder, whole: PretrainedConfig, captures: bool
 ) -> EnginePlan:
-    defaults: dict[str, object] = {}
+    defaults: dict[str, object] = {"constrained_json_max_whitespace_cnt": MAX_WHITESPACE}
     if captures:
         # A replayed graph would not hand out the rows that enter a layer.
         defaults["disable_prefill_cuda_graph"] = True
@@ -106,7 +108,7 @@ def _plan(
         overrides=settings.overrides,
         defaults=defaults,
         model_stops=frozenset({whole.im_end_token_id}),
-        tokenizer=StopTexts(AutoTokenizer.from_pretrained(folder.path)),
+        tokenizer=_tokenizer(folder, whole),
         budget=budget_of(
             take_kv_cache_bytes(),
             settings.fraction,
@@ -120,6 +122,13 @@ def _plan(
         tp_size=settings.tp_size,
         nccl_port=settings.nccl_port,
     )
+
+
+def _tokenizer(folder: CheckpointFolder, whole: PretrainedConfig) -> StopTexts:
+    vocabulary = Vocabulary.read(folder.path)
+    size = whole.thinker_config.text_config.vocab_size
+    pieces = [vocabulary.text_bytes(token) for token in range(size)]
+    return StopTexts(AutoTokenizer.from_pretrained(folder.path), pieces)
 
 
 def _store(hosted: HostedScheduler, whole: PretrainedConfig) -> MediaRowStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from transformers import AutoTokenizer
 from omni_models.qwen3_omni.decode.stage import build_decode
 from omni_models.qwen3_omni.decode.text import GrowingText, StopStrings
 from omni_models.qwen3_omni.decode.vocabulary import UnreadableTokenizer, Vocabulary
+from omni_models.qwen3_omni.token_logprobs import logprob_columns
 from omni_runtime.scheduler import Chunks, NewRequest, Opened, Result, StepOutput
-from omni_wire.messages import RequestView, Row, StepFrame, StreamDone
+from omni_runtime.sglang_bridge.sampling import TokenLogprob
+from omni_wire.messages import RequestView, Row, StepFrame, StreamDone, Tree
 from tests.support.schedulers import DrivenScheduler
 from tests.support.stage_events import key, payload
 
@@ -86,7 +89,8 @@ class Thinker:
     """Sends tokens to a stage driven by hand."""
 
     def __init__(self, checkpoint: Path, tokenizer: Any) -> None:
-        self.stage = DrivenScheduler(build_decode(str(checkpoint)))
+        self.stage = DrivenScheduler(build_decode(str(checkpoint), "qwen25"))
+        self.vocabulary = Vocabulary.read(checkpoint)
         self.tokenizer = tokenizer
         self.sent: dict[str, list[int]] = {}
 
@@ -113,6 +117,12 @@ class Thinker:
         done = StreamDone(key(name), "thinker", 0)
         self.stage.put(done, NewRequest(payload(name, "thinker", whole)))
 
+    def go_on_until_ended(self, name: str) -> None:
+        """Parsers of calls are imported aside, and the answer waits for them."""
+        while key(name) not in [result.key for result in self.stage.outbox.of(Result)]:
+            self.stage.scheduler.inbox.wait(1.0)
+            self.stage.put()
+
     def shown(self, name: str) -> str:
         text = b""
         for output in self.stage.outbox.of(StepOutput):
@@ -122,6 +132,15 @@ class Thinker:
                 columns: Mapping[str, Any] = output.columns
                 text += columns["text"][row, : columns["bytes"][row]].tobytes()
         return text.decode()
+
+    def told(self, what: str) -> dict[str, list[Any]]:
+        """Return what frames of a single answer say beside its text, by name."""
+        found: dict[str, list[Any]] = {}
+        for output in self.stage.outbox.of(StepOutput):
+            meta: Any = output.meta
+            if meta is not None:
+                found.setdefault(output.keys[0].request_id, []).extend(meta[what])
+        return found
 
     def result(self, name: str) -> Any:
         results = {result.key: result.data for result in self.stage.outbox.of(Result)}
@@ -143,7 +162,6 @@ def test_deltas_join_to_the_text_of_the_result(thinker: Thinker) -> None:
         "finish_reason": "stop",
         "stop_reason": 1026,
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0},
-        "logprobs": None,
     }
 
 
@@ -178,12 +196,52 @@ def test_an_answer_without_tokens_is_empty(thinker: Thinker) -> None:
     assert thinker.result("a")["text"] == ""
 
 
-def test_what_the_thinker_says_of_each_token_goes_along(thinker: Thinker) -> None:
-    first = thinker.step({"logprob": np.array([-0.5, -1.0], np.float32)}, a=40, b=41)
-    second = thinker.step({"logprob": np.array([-0.25], np.float32)}, a=42)
-    thinker.stage.put(first, second)
-    (output,) = thinker.stage.outbox.of(StepOutput)
-    columns: Mapping[str, Any] = output.columns
-    assert columns["tokens"].tolist() == [2, 1]
-    assert columns["token_id"].tolist() == [[40, 42], [41, 0]]
-    assert columns["logprob"].tolist() == [[-0.5, -0.25], [-1.0, 0.0]]
+def test_answers_that_want_logprobs_get_them_spelled_out_and_others_share_a_frame(
+    thinker: Thinker,
+) -> None:
+    told = TokenLogprob(-0.5, ((41, -0.5), (40, -1.5)))
+    columns = logprob_columns([[told], [], [TokenLogprob(-2.0)]])
+    thinker.stage.put(thinker.step(columns, a=41, b=42, c=43))
+    plain, *others = thinker.stage.outbox.of(StepOutput)
+    assert (plain.keys, plain.meta) == ((key("b"),), None)
+    pieces = thinker.vocabulary.pieces
+    assert [len(output.keys) for output in others] == [1, 1]
+    top = [
+        {"token_id": token, "bytes": pieces[token], "logprob": pytest.approx(value)}
+        for token, value in told.top
+    ]
+    assert thinker.told("logprobs") == {
+        "a": [{**top[0], "top": top}],
+        "c": [{"token_id": 43, "bytes": pieces[43], "logprob": -2.0, "top": []}],
+    }
+
+
+CALL = '<tool_call>\n{"name":"weather", "arguments":{"city": "Kraków"}}\n</tool_call>'
+TOOLS = {"tools": [{"name": "weather"}, {"name": "time"}]}
+
+
+def test_calls_leave_the_text_and_end_the_answer(thinker: Thinker) -> None:
+    thinker.stage.put(Opened(key("a"), RequestView({}, TOOLS)))
+    thinker.say("a", f"Let me see. {CALL}\n{CALL}")
+    thinker.end("a")
+    thinker.go_on_until_ended("a")
+    result = thinker.result("a")
+    assert (result["text"], result["finish_reason"]) == ("Let me see. ", "tool_calls")
+    assert thinker.shown("a") == result["text"]
+    deltas = thinker.told("tool_calls")
+    calls = [[delta for delta in deltas["a"] if delta["index"] == index] for index in (0, 1)]
+    for pieces in calls:
+        assert pieces[0]["name"] == "weather"
+        arguments = "".join(piece["arguments"] for piece in pieces)
+        assert json.loads(arguments) == {"city": "Kraków"}
+    assert calls[0][0]["id"] != calls[1][0]["id"]
+
+
+def test_without_tools_nothing_is_taken_for_a_call(thinker: Thinker) -> None:
+    asked: dict[str, dict[str, Tree]] = {"a": {}, "b": {**TOOLS, "tool_choice": "none"}}
+    for name, params in asked.items():
+        thinker.stage.put(Opened(key(name), RequestView({}, params)))
+        thinker.say(name, CALL)
+        thinker.end(name)
+        assert thinker.result(name)["text"] == CALL
+        assert thinker.result(name)["finish_reason"] == "stop"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from omni_runtime.sglang_bridge.row_sampler import BatchRow, RowSampler
@@ -134,6 +135,76 @@ def test_the_model_may_edit_logits_first() -> None:
     sampler = RowSampler(Stock(), only_two)
     sampler.open("a", Sampling(8, temperature=1.0), 1, STOPS, [1, 2, 3])
     assert sample(sampler, flat(), [row("a", [])]) == [2]
+
+
+def test_a_bias_is_added_once_and_to_its_row_alone() -> None:
+    sampler = RowSampler(Stock())
+    sampler.open("a", Sampling(8, logit_bias=((9, 3.0), (5, -100.0))), 1, STOPS, [1])
+    sampler.open("b", Sampling(8), 1, STOPS, [1])
+    rows = [row("a", []), row("b", [], index=1)]
+    for _ in range(2):
+        assert sample(sampler, flat().expand(2, -1).contiguous(), rows) == [9, 5]
+
+
+def test_logprobs_are_those_of_the_logits_after_bias_and_before_temperature() -> None:
+    sampler = RowSampler(Stock())
+    told = Sampling(8, temperature=0.5, seed=3, logit_bias=((9, 1.0),), top_logprobs=2)
+    sampler.open("a", told, 1, STOPS, [1])
+    sampler.open("b", Sampling(8), 1, STOPS, [1])
+    rows = [row("b", []), row("a", [4], index=1)]
+    drawn = sample(sampler, flat().expand(2, -1).contiguous(), rows)[1]
+    sampler.logprobs.settle()
+    biased = flat()[0]
+    biased[9] += 1.0
+    wanted = biased.log_softmax(-1)
+    (found,) = sampler.logprobs.take("a", 1, 2)
+    assert found.logprob == pytest.approx(wanted[drawn].item())
+    assert [token for token, _ in found.top] == [9, 5]
+    assert [value for _, value in found.top] == pytest.approx(wanted[[9, 5]].tolist())
+    assert sampler.logprobs.take("b", 0, 1) == ()
+
+
+def test_what_a_grammar_forbids_is_no_likely_token() -> None:
+    sampler = RowSampler(Stock())
+    sampler.open("a", Sampling(8, top_logprobs=5), 1, STOPS, [1])
+    logits = torch.full((1, VOCABULARY), -torch.inf)
+    logits[0, 3] = 2.0
+    assert sample(sampler, logits, [row("a", [])]) == [3]
+    sampler.logprobs.settle()
+    (found,) = sampler.logprobs.take("a", 0, 1)
+    assert (found.logprob, found.top) == (0.0, ((3, 0.0),))
+
+
+def test_a_row_that_ended_before_its_step_was_drawn_changes_nothing_for_the_others() -> None:
+    logits = torch.randn(2, VOCABULARY, generator=torch.Generator().manual_seed(1))
+    sampler = RowSampler(Stock())
+    sampler.open("a", Sampling(8, temperature=1.0, seed=5, top_logprobs=0), 1, STOPS, [1])
+    sampler.open("ended", Sampling(8, top_logprobs=0), 1, STOPS, [1])
+    alone = sample(sampler, logits[:1], [row("a", [4])])
+    sampler.logprobs.settle()
+    sampler.close("ended")
+    together = sample(sampler, logits, [row("a", [4]), row("ended", [4], index=1)])
+    assert together[0] == alone[0]
+    sampler.logprobs.settle()
+    assert len(sampler.logprobs.take("a", 1, 2)) == 1
+    sampler.close("a")
+    assert len(sampler.logprobs) == 0
+
+
+def test_steps_are_settled_in_their_order_whatever_was_drawn_in_between() -> None:
+    sampler = RowSampler(Stock())
+    sampler.open("a", Sampling(8, top_logprobs=0), 1, STOPS, [1])
+    for generated in range(3):
+        logits = flat()
+        logits[0, 5] += generated
+        sample(sampler, logits, [row("a", [5] * generated)])
+        # In the middle of a prompt, what is drawn is thrown away.
+        sample(sampler, flat(), [BatchRow("a", 3, [], 2, 0)])
+    for _ in range(6):
+        sampler.logprobs.settle()
+    told = sampler.logprobs.take("a", 0, 3)
+    assert [one.logprob for one in told] == sorted(one.logprob for one in told)
+    assert len({one.logprob for one in told}) == 3
 
 
 def test_a_closed_request_leaves_nothing() -> None:

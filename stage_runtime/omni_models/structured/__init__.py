@@ -1,0 +1,1 @@
+"""Answers that must look like something: JSON, or calls of tools."""
