@@ -6,7 +6,7 @@ what was written under `engine.*`, which reaches SGLang unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 HOSTED: Mapping[str, object] = {
@@ -63,6 +63,19 @@ def server_arguments(plan: Plan) -> dict[str, Any]:
     for key, value in plan.overrides.items():
         arguments[RENAMED.get(key, key)] = value
     return arguments
+
+
+def processor_shares(processors: Sequence[int], ranks: int) -> str:
+    """Return which processors each rank computes on, as SGLang wants to be told.
+
+    Where there are fewer processors than ranks, some are shared.
+    """
+    size = max(1, len(processors) // ranks)
+    shares = [
+        [processors[(rank * size + i) % len(processors)] for i in range(size)]
+        for rank in range(ranks)
+    ]
+    return "|".join(",".join(map(str, share)) for share in shares)
 
 
 def loses_precision(plan: Plan) -> bool:

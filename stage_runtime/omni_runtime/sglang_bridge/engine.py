@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 
 from omni_config.errors import OmniError
 from omni_runtime.logging import EventLogger
-from omni_runtime.sglang_bridge.arguments import loses_precision, server_arguments
+from omni_runtime.sglang_bridge.arguments import (
+    loses_precision,
+    processor_shares,
+    server_arguments,
+)
 from omni_runtime.sglang_bridge.contract import SEAMS, Seam, check_seams
 from omni_runtime.sglang_bridge.kv_budget import KvBudget
+from omni_runtime.sglang_bridge.no_compiler import leave_uncompiled
 from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
 from omni_runtime.sglang_bridge.weight_glob import covering_glob
 from omni_runtime.weight_share.checkpoint import checkpoint_fact
@@ -114,8 +119,10 @@ def _prepare_environment(plan: EnginePlan) -> None:
     os.environ["SGLANG_EXTERNAL_MODEL_PACKAGE"] = plan.models
     if plan.gpu_id is None:
         os.environ[PLATFORM_VARIABLE] = CPU_PLATFORM
-        # Compiled samplers cost minutes of a plain CPU and are used for nothing there.
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+        leave_uncompiled()
+        if plan.tp_size > 1:
+            shares = processor_shares(sorted(os.sched_getaffinity(0)), plan.tp_size)
+            os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", shares)
 
 
 def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
@@ -136,7 +143,9 @@ def _construct(plan: EnginePlan, host: Host) -> HostedScheduler:
     ports = PortArgs.init_new(args)
     if plan.nccl_port is not None:
         ports = dataclasses.replace(ports, nccl_port=plan.nccl_port)
-    ranks = SpawnRanks(world_rank=plan.tp_rank, dp_rank=None, gpu_id=plan.gpu_id or 0)
+    # On a CPU SGLang numbers places instead: the rank's share of the processors.
+    place = plan.tp_rank if plan.gpu_id is None else plan.gpu_id
+    ranks = SpawnRanks(world_rank=plan.tp_rank, dp_rank=None, gpu_id=place)
     publish(args, role="scheduler", ranks=ranks)
     facts = {"checkpoint": checkpoint_fact(plan.model_path, plan.weight_files)}
     with shared_loading(offered_share(), facts):

@@ -8,7 +8,9 @@ from sglang.srt.configs.model_config_parser_registry import (
     ModelConfigParserBase,
     register_model_config_parser,
 )
-from transformers import AutoConfig, PretrainedConfig
+from transformers import PretrainedConfig
+
+from omni_models.qwen3_omni.language_model import language_model_config
 
 ARCHITECTURE = "OmniThinker"
 PARSER = "omnipipe_qwen3_omni_thinker"
@@ -30,12 +32,4 @@ class ThinkerConfigParser(ModelConfigParserBase):
         **kwargs: object,
     ) -> PretrainedConfig:
         """Return the text configuration of the thinker."""
-        whole = AutoConfig.from_pretrained(model, revision=revision)
-        config = whole.thinker_config.text_config
-        config.architectures = [ARCHITECTURE]
-        config.omni = whole
-        config.dtype = whole.dtype
-        config.tie_word_embeddings = False
-        # transformers always interleaves the three sections; SGLang asks the configuration.
-        config.rope_parameters["mrope_interleaved"] = True
-        return config
+        return language_model_config(model, "thinker_config", ARCHITECTURE, revision)

@@ -8,7 +8,12 @@ import pytest
 
 from omni_config.vocabulary import server_args_fields
 from omni_runtime.sglang_bridge import arguments
-from omni_runtime.sglang_bridge.arguments import RENAMED, loses_precision, server_arguments
+from omni_runtime.sglang_bridge.arguments import (
+    RENAMED,
+    loses_precision,
+    processor_shares,
+    server_arguments,
+)
 
 
 @dataclass
@@ -80,3 +85,18 @@ def test_a_renamed_setting_takes_the_pinned_name() -> None:
 def test_every_name_is_one_of_the_pinned_release() -> None:
     names = {*arguments.HOSTED, *arguments.CPU, *RENAMED.values(), "model_config_parser", "tp_size"}
     assert names <= server_args_fields().keys()
+
+
+@pytest.mark.parametrize(
+    ("processors", "ranks", "shares"),
+    [
+        ([0, 1, 2, 3], 2, "0,1|2,3"),
+        ([4, 6, 9], 2, "4|6"),
+        ([3], 2, "3|3"),
+        ([0, 1, 2], 3, "0|1|2"),
+    ],
+)
+def test_ranks_on_a_cpu_share_its_processors(
+    processors: list[int], ranks: int, shares: str
+) -> None:
+    assert processor_shares(processors, ranks) == shares
