@@ -140,9 +140,18 @@ def wait_until_free(stage: StageProcess, start: PoolCounters) -> PoolCounters:
     return now
 
 
-def occupied_rows(stage: StageProcess) -> int:
-    """Return how many requests have begun; a held one counts as running between two steps."""
-    now = counters(stage)
+def wait_until_occupied(stage: StageProcess, rows: int) -> int:
+    """Return how many requests have begun, once they are so many or time is up.
+
+    A held one counts as running between two steps, and one that has ended until the next pass.
+    """
+    deadline = time.monotonic() + 30
+    while (now := _occupied(counters(stage))) != rows and time.monotonic() < deadline:
+        pass
+    return now
+
+
+def _occupied(now: PoolCounters) -> int:
     return now.running + now.held
 
 

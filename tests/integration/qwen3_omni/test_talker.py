@@ -30,13 +30,13 @@ from tests.support.oracle import PROMPTS, Settings
 from tests.support.speech_stages import (
     codes_of,
     counters,
-    occupied_rows,
     renamed,
     result_of,
     start_talker,
     steps_of,
     talker_input,
     wait_until_free,
+    wait_until_occupied,
 )
 from tests.support.stage_process import StageProcess
 
@@ -229,7 +229,7 @@ def test_a_row_without_text_waits_alone(talker: StageProcess, cases: Cases) -> N
     assert codes_of(seen, dry.key) == frames(cases["video"])[:4]
     wet_steps = steps_of(seen, wet.key)
     assert wet_steps == list(range(wet_steps[0], wet_steps[0] + 24))
-    assert occupied_rows(talker) == 1
+    assert wait_until_occupied(talker, 1) == 1
     talker.put(*dry.chunks[media + 4 :], dry.done)
     seen += talker.until_ended([dry.key])
     assert codes_of(seen, dry.key) == frames(cases["video"])

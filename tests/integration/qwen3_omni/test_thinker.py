@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -28,13 +28,13 @@ from tests.support.oracle import PROMPTS
 from tests.support.speech_stages import (
     counters,
     media_rows_of,
-    occupied_rows,
     renamed,
     result_of,
     start_thinker,
     steps_of,
     tokens_of,
     wait_until_free,
+    wait_until_occupied,
 )
 from tests.support.stage_process import StageProcess
 
@@ -103,6 +103,29 @@ def test_hidden_rows_of_media_are_transformers_also_for_cached_prefixes(
         # They leave before the first token.
         kinds = ["media_hidden" in m.columns for m in said if isinstance(m, StepOutput)]
         assert kinds == sorted(kinds, reverse=True)
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_the_talker_gets_its_first_token_with_the_prefill(
+    count: int, thinker: StageProcess, cases: Cases
+) -> None:
+    payloads = [
+        renamed(cases[NAMES[number % len(NAMES)]].payload, f"{number} of {count}")
+        for number in range(count)
+    ]
+    begun = thinker.ask(_step)
+    said = answers(thinker, payloads)
+    for payload in payloads:
+        frames = [m for m in said if isinstance(m, StepOutput) and payload.key in m.keys]
+        tokens = [m for m in frames if "token_id" in m.columns]
+        to_talker = [m.step for m in tokens if m.target == "talker_ar"]
+        assert to_talker == [m.step for m in tokens if m.target == "decode"]
+        assert len(to_talker) == 24
+        rows = [m.step for m in frames if "media_hidden" in m.columns]
+        assert set(rows) <= {to_talker[0]}
+    # Nobody decodes while somebody has yet to be read: first tokens come in the first steps.
+    firsts = {min(steps_of(said, payload.key)) for payload in payloads}
+    assert max(firsts) - begun == len(firsts)
 
 
 def test_a_text_request_sends_nothing_to_the_talker(thinker: StageProcess, cases: Cases) -> None:
@@ -185,7 +208,7 @@ def test_a_stalled_row_waits_alone(thinker: StageProcess, cases: Cases) -> None:
     quick_steps = sorted(set(steps_of(seen, quick.key)))
     assert not set(steps_of(seen, slow.key)) & set(quick_steps[1:])
     assert quick_steps == list(range(quick_steps[0], quick_steps[0] + 24))
-    assert occupied_rows(thinker) == 1
+    assert wait_until_occupied(thinker, 1) == 1
     thinker.put(Resume(slow.key))
     seen += thinker.until_ended([slow.key])
     told = tokens_of(seen, slow.key, "decode")
@@ -213,8 +236,11 @@ def test_aborts_free_everything_whatever_the_row_is_doing(
         AbortRequest(unstarted.key, "test"),
     )
     thinker.put(AbortRequest(held.key, "test"), AbortRequest(running.key, "test"))
+    asked = thinker.ask(_step)
     gone = [running.key, held.key, unstarted.key]
     seen += thinker.until_ended([*gone, neighbour.key])
+    # A step that was under way may end; nothing is said after it.
+    assert all(step <= asked + 1 for key in gone for step in steps_of(seen, key))
     ends = {m.key: type(m) for m in seen if isinstance(m, Aborted | RequestError)}
     assert ends == dict.fromkeys(gone, Aborted)
     assert tokens_of(seen, neighbour.key, "decode") == cases["video"].answer.text_ids.tolist()
@@ -243,6 +269,11 @@ def test_what_makes_no_sense_fails_alone(thinker: StageProcess, cases: Cases) ->
     admitted = [m.key for m in seen if isinstance(m, Admitted)]
     assert good.key in admitted
     assert wait_until_free(thinker, start) == start
+
+
+def _step(scheduler: Any) -> int:
+    step: int = scheduler.step
+    return step
 
 
 def _with(payload: Payload, name: str, **parts: Tree) -> Payload:

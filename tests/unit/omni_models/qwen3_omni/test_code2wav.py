@@ -180,6 +180,16 @@ def test_a_request_chooses_its_first_window_up_to_the_steady_one(talker: Talker)
     assert samples(talker, "b") == windows([10, 10])
 
 
+@pytest.mark.parametrize(("first", "ramp"), [(2, [2, 4, 6, 6]), (9, [6, 6, 6])])
+def test_a_deployment_chooses_its_ramp_up_to_the_steady_window(
+    oracle: Oracle, first: int, ramp: list[int]
+) -> None:
+    talker = made(oracle, initial_codec_chunk_frames=first, stream_chunk_size=6)
+    talker.stage.put(talker.frames(a=18))
+    talker.stage.finish()
+    assert samples(talker, "a") == windows(ramp)
+
+
 @pytest.mark.parametrize(
     ("params", "field"),
     [
