@@ -35,6 +35,8 @@ pod_range=10.244.0.0/16
 service_range=10.96.0.0/16
 api=https://127.0.0.1:6443
 start_seconds=60
+# Kubelet looks for device plugins here, whatever its own root.
+device_plugins=/var/lib/kubelet/device-plugins
 fake_gpus=${OMNIPIPE_FAKE_GPUS:-2}
 python=${OMNIPIPE_PYTHON:-$root/.venv/bin/python}
 
@@ -173,7 +175,7 @@ command_of() { # NAME — sets `command`
       --cluster-cidr=$pod_range --conntrack-max-per-core=0) ;;
     # From the root, where its package is.
     fake-gpus) command=(env -C "$root" "$python" -m tests.support.fake_gpus
-      "$STATE/kubelet/device-plugins" "$fake_gpus") ;;
+      $device_plugins "$fake_gpus") ;;
     fake-dra) command=(dra-example-kubeletplugin --node-name $node --num-devices "$fake_gpus"
       --kubeconfig "$STATE/admin.kubeconfig" --cdi-root "$STATE/cdi"
       --kubelet-plugins-directory-path "$STATE/kubelet/plugins"
@@ -272,6 +274,7 @@ down() {
     ip link delete "$link" 2>/dev/null || true
   done
   iptables-save 2>/dev/null | grep -vE 'KUBE-|CNI-' | iptables-restore 2>/dev/null || true
+  rm -f $device_plugins/{kubelet.sock,fake-gpus.sock,kubelet_internal_checkpoint}
   rm -rf "$STATE"
 }
 

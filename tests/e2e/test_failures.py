@@ -29,13 +29,16 @@ pids = [int(one) for one in os.listdir("/proc") if one.isdigit()]
 group = next(pid for pid in pids if b"omni_runtime.group" in arguments(pid))
 """
 STOP_GROUP = FIND_GROUP + "os.kill(group, signal.SIGSTOP)\n"
-EXHAUST_MEMORY = FIND_GROUP + """
+EXHAUST_MEMORY = (
+    FIND_GROUP
+    + """
 open(f"/proc/{group}/oom_score_adj", "w").write("1000")
 while os.path.exists(f"/proc/{group}"):
     if os.fork() == 0:
         held = b"x" * (8 << 20)
         signal.pause()
 """
+)
 """The kernel ends the process with the highest score first, and every one of these is smaller than
 the group."""
 

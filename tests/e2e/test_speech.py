@@ -21,6 +21,7 @@ from omni_cli.chat_answer import ChatAnswer, ChatProgress
 from omni_client import OmniClient
 from omni_wire.messages import Tree
 from tests.support.checkpoints import tiny_checkpoint
+from tests.support.fake_gpus.mps import pod_template, programs
 from tests.support.node import Manifest, Node, Pipeline, example, merged
 from tests.support.oracle import PROMPTS, Answer, Oracle
 
@@ -33,6 +34,7 @@ pytestmark = [
 
 TINY = "examples/qwen3-omni-tiny.yaml"
 TOLERANCE = 1e-5
+ON_GPUS = ("image_encoder", "audio_encoder", "thinker", "talker_ar")
 REQUESTS = 8
 QUESTION = "turns"
 """A prompt with a picture and a sound."""
@@ -59,10 +61,10 @@ def expected(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Answ
 
 
 @contextmanager
-def running(node: Node, manifest: Manifest) -> Iterator[Pipeline]:
+def running(node: Node, manifest: Manifest, *more: Manifest) -> Iterator[Pipeline]:
     """Run a pipeline, telling how long it takes to get Ready."""
     began = time.monotonic()
-    with node.pipeline(manifest) as pipeline:
+    with node.pipeline(manifest, *more) as pipeline:
         print(f"\nReady {time.monotonic() - began:.1f} s after kubectl apply")
         yield pipeline
 
@@ -104,6 +106,7 @@ def test_text_in_pods_is_transformers_own(node: Node, expected: Answer) -> None:
     for name in ("talker_ar", "code2wav"):
         del spec["config"]["stages"][name]
     del spec["groups"]["talker_ar"]
+    spec["overrides"] = [{"path": f"{name}.gpu"} for name in ON_GPUS[:3]]
 
     with running(node, manifest) as pipeline, pipeline.client() as client:
         answer = ask(client, ("text",))
@@ -129,3 +132,57 @@ def test_requests_are_spread_over_two_talkers(node: Node, expected: Answer) -> N
     print(f"requests by talker: {dict(spoke)}")
     assert set(spoke) == {"talker_ar@r0", "talker_ar@r1"}
     assert sum(spoke.values()) >= REQUESTS
+
+
+ENGINE_ON_CPU: Manifest = {
+    "dtype": "float32",
+    "device": "cpu",
+    "attention_backend": "torch_native",
+    "sampling_backend": "pytorch",
+    "disable_cuda_graph": True,
+    "disable_overlap_schedule": True,
+    "max_total_tokens": 65536,
+}
+
+
+def colocated() -> Manifest:
+    """Return the tiny pipeline with all its GPU stages on one fake GPU, computing on the CPU."""
+    stages: Manifest = {
+        "preprocessing": {"process": "media"},
+        "decode": {"process": "media"},
+        "code2wav": {"gpu": 0, "gpu_memory_fraction": 0.02, "factory": {"device": "cpu"}},
+    }
+    for name, fraction in zip(ON_GPUS, (0.02, 0.02, 0.6, 0.2), strict=True):
+        own = {"factory": {"device": "cpu"}} if "encoder" in name else {"engine": ENGINE_ON_CPU}
+        stages[name] = {"gpu": 0, "gpu_memory_fraction": fraction, **own}
+    manifest = example(TINY)
+    spec, media = manifest["spec"], manifest["spec"]["groups"]["media"]
+    spec["config"] |= {
+        "config_cls": "Qwen3OmniSpeechColocatedPipelineConfig",
+        "mps": "on",
+        "stages": stages,
+    }
+    del spec["overrides"]
+    spec["gpuSharing"] = {"mode": "Sidecar", "deviceClassName": "fake-gpu"}
+    variables = {"SGLANG_PLATFORM": "omnipipe_cpu", "TORCHDYNAMO_DISABLE": "1"}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    names = [name.replace("_", "-") for name in ON_GPUS]
+    shared = merged(media["podTemplate"], pod_template())
+    shared["spec"]["containers"] = [{"name": name, "env": env} for name in names]
+    shared["spec"]["initContainers"] = [
+        *pod_template()["spec"]["initContainers"],
+        *media["podTemplate"]["spec"]["initContainers"],
+    ]
+    spec["groups"] = {"media": media}
+    spec["groups"] |= {key: {**media, "podTemplate": shared} for key in ON_GPUS}
+    return manifest
+
+
+def test_speech_of_one_pod_with_an_mps_sidecar_is_transformers_own(
+    node: Node, expected: Answer
+) -> None:
+    with running(node, colocated(), programs()) as pipeline, pipeline.client() as client:
+        (pod,) = pipeline.pods("gpu0")
+        assert next(one["name"] for one in pod["status"]["initContainerStatuses"]) == "mps"
+        assert len(pod["spec"]["containers"]) == len(ON_GPUS)
+        assert_same(ask(client), expected)
