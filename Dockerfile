@@ -82,12 +82,14 @@ RUN if [ "$LOCK" = cpu ]; then \
       uv venv /opt/omnipipe \
       && VIRTUAL_ENV=/opt/omnipipe uv pip install --no-cache --requirements requirements/cuda.txt; \
     fi
+# The file system of pods is read-only: what is not compiled here would be at each start.
+RUN /opt/omnipipe/bin/python -m compileall -q -j 0 /opt/omnipipe/lib
 
 FROM stage-dependencies AS stage-project
 ARG SSL_CERT_FILE=
 COPY operator operator
 COPY stage_runtime stage_runtime
-RUN uv pip install --no-deps --python /opt/omnipipe/bin/python --prefix /opt/project .
+RUN uv pip install --no-deps --compile-bytecode --python /opt/omnipipe/bin/python --prefix /opt/project .
 
 FROM light-base AS operator
 LABEL org.opencontainers.image.title="omnipipe operator" \
