@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import grpc
-import numpy as np
-import numpy.typing as npt
 
-from omni_gateway.chat.answer import joined
 from omni_gateway.chat.audio import AudioEncoder
-from omni_gateway.chat.calls import CallGathering
-from omni_gateway.chat.events import (
-    AudioDelta,
-    Finished,
-    TextDelta,
-    TokenLogprob,
-    ToolCallDelta,
-    Usage,
-)
-from omni_gateway.chat.protos import (
-    call_proto,
-    chat_request,
-    event_protos,
-    logprob_proto,
-    usage_proto,
-)
+from omni_gateway.chat.protos import chat_request, event_protos, response_proto
 from omni_gateway.chat.request import refused
 from omni_gateway.chat.service import ChatService
+from omni_gateway.chat.whole import WholeAnswers
 from omni_gateway.conversation import Conversation, Emit
 from omni_gateway.generate_service import GenerateService, headers, timeout_of
 from omni_gateway.uploads import UploadMemory, Uploads
 from omni_wire.errors import ServiceError
 from omni_wire.status import abort_with
-from omni_wire.trees import to_proto
 from omni_wire.v1 import gateway_pb2 as pb
 
 _UnaryContext: TypeAlias = "grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]"
@@ -124,66 +107,19 @@ class ApiService(GenerateService):
     ) -> pb.GenerateResponse:
         self.chat.check_model(request.model)
         asked = chat_request(request, timeout_seconds, {})
-        gathered = [_Gathered(self._encoder(request)) for _ in range(asked.choices)]
+        encoders = [self._encoder(request) for _ in range(asked.choices)]
+        whole = WholeAnswers(asked.choices)
         async with (
             self.chat.submitted(asked, sent, API) as answers,
             aclosing(answers.events()) as events,
         ):
             async for found in events:
-                gathered[found.choice].add(found.event)
-        usage = Usage()
-        for one in gathered:
-            usage = usage.plus(one.finished.usage)
-        response = pb.GenerateResponse(request_id=answers.request_id, usage=usage_proto(usage))
-        for index, one in enumerate(gathered):
-            response.choices.append(one.choice(index))
-        for stage, result in gathered[0].finished.results.items():
-            response.outputs[stage].CopyFrom(to_proto(result))
-        return response
+                whole.add(found)
+        # Writing a file of speech takes long enough for others to notice.
+        return await asyncio.to_thread(response_proto, answers.request_id, whole, encoders)
 
     def _encoder(self, request: pb.GenerateRequest) -> AudioEncoder:
         rate, own = request.audio.sample_rate, self.chat.sample_rate
         if rate and rate != own:
             raise refused("audio.sample_rate", f"must be {own}, the model's own, got {rate}")
         return AudioEncoder(request.audio.encoding, own)
-
-
-class _Gathered:
-    """One whole answer."""
-
-    def __init__(self, encoder: AudioEncoder) -> None:
-        self._encoder = encoder
-        self._texts: list[str] = []
-        self._samples: list[npt.NDArray[np.float32]] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._calls = CallGathering()
-        self.finished = Finished("stop", Usage())
-
-    def add(self, event: object) -> None:
-        match event:
-            case TextDelta(text=text, logprobs=logprobs):
-                self._texts.append(text)
-                self._logprobs += logprobs
-            case ToolCallDelta():
-                self._calls.add(event)
-            case AudioDelta(samples=samples):
-                self._samples.append(samples)
-            case Finished():
-                self.finished = event
-
-    def choice(self, index: int) -> pb.Choice:
-        encoder, samples = self._encoder, joined(self._samples)
-        audio = pb.Audio(
-            data=encoder.whole(samples) if len(samples) else b"",
-            format=pb.AudioFormat(encoding=encoder.encoding, sample_rate=encoder.sample_rate),
-            channels=1,
-            samples=len(samples),
-        )
-        return pb.Choice(
-            index=index,
-            text="".join(self._texts),
-            finish_reason=self.finished.reason,
-            audio=audio if len(samples) else None,
-            tool_calls=map(call_proto, self._calls.calls),
-            logprobs=map(logprob_proto, self._logprobs),
-        )

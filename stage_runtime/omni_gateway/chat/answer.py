@@ -6,7 +6,7 @@ of samples; the shapes are those of the pipeline's decode and vocoder stages.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -122,8 +122,3 @@ def _audio(columns: Mapping[str, npt.NDArray[np.generic]], sample_rate: int) -> 
 def _count(counts: Mapping[str, Tree], name: str) -> int:
     value = counts.get(name)
     return value if isinstance(value, int) else 0
-
-
-def joined(pieces: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-    """Return pieces of speech as one."""
-    return np.concatenate(pieces) if pieces else np.empty(0, np.float32)

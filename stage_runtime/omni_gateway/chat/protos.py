@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -20,6 +20,7 @@ from omni_gateway.chat.events import (
     Usage,
 )
 from omni_gateway.chat.request import ChatRequest, checked_choices, refused
+from omni_gateway.chat.whole import WholeAnswer, WholeAnswers
 from omni_gateway.stage_events import stage_events
 from omni_wire.messages import Tree
 from omni_wire.trees import from_proto, to_proto
@@ -148,6 +149,41 @@ def _messages(event: ChatEvent, encoder: AudioEncoder) -> Iterator[pb.GenerateEv
                 yield pb.GenerateEvent(audio=_file_end(rest, encoder))
             yield pb.GenerateEvent(usage=usage_proto(event.usage))
             yield pb.GenerateEvent(finished=pb.Finished(reason=event.reason))
+
+
+def response_proto(
+    request_id: str, whole: WholeAnswers, encoders: Sequence[AudioEncoder]
+) -> pb.GenerateResponse:
+    """Return complete answers as one message.
+
+    Args:
+        encoders: what encodes the speech of each.
+    """
+    response = pb.GenerateResponse(request_id=request_id, usage=usage_proto(whole.usage))
+    for index, (answer, encoder) in enumerate(zip(whole.answers, encoders, strict=True)):
+        response.choices.append(_choice(index, answer, encoder))
+    for stage, result in whole.answers[0].finished.results.items():
+        response.outputs[stage].CopyFrom(to_proto(result))
+    return response
+
+
+def _choice(index: int, answer: WholeAnswer, encoder: AudioEncoder) -> pb.Choice:
+    samples = answer.samples
+    audio = pb.Audio(
+        data=encoder.whole(samples) if len(samples) else b"",
+        format=pb.AudioFormat(encoding=encoder.encoding, sample_rate=encoder.sample_rate),
+        channels=1,
+        samples=len(samples),
+    )
+    return pb.Choice(
+        index=index,
+        text=answer.text,
+        finish_reason=answer.finished.reason,
+        audio=audio if len(samples) else None,
+        tool_calls=map(call_proto, answer.calls),
+        logprobs=map(logprob_proto, answer.logprobs),
+        stages=stage_events(answer.stages.spans) if answer.stages else (),
+    )
 
 
 def usage_proto(usage: Usage) -> pb.Usage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from omni_gateway.chat.request import ChatRequest
+from omni_gateway.chat.whole import WholeAnswers
 from omni_gateway.http_api.answering import (
     EVENT_STREAM,
     AnswerStream,
@@ -19,7 +21,7 @@ from omni_gateway.http_api.answering import (
     while_connected,
 )
 from omni_gateway.http_api.chat_request import ChatCompletionRequest
-from omni_gateway.http_api.completions import CompletionFrame, CompletionStream, WholeCompletion
+from omni_gateway.http_api.completions import CompletionFrame, CompletionStream, completion_json
 from omni_gateway.http_api.context import Caller, HttpContext, read_model, request_id_of
 from omni_gateway.http_api.openapi import body_of, responses_of
 
@@ -59,9 +61,13 @@ class _ChatRoute:
             objects = self._streamed(chat, stream, caller)
             pieces = await Pieces.begun(request, events_of(objects))
             return AnswerStream(pieces, EVENT_STREAM, frame.request_id)
-        whole = WholeCompletion(frame, chat.choices)
+        if frame.speaks:
+            frame.encoder()  # refuses what this pipeline cannot say before it is asked to
+        whole = WholeAnswers(chat.choices)
         await while_connected(request, self._gather(chat, whole, caller))
-        return JSONResponse(whole.json(), headers={"x-request-id": frame.request_id})
+        # Writing a file of speech takes long enough for others to notice.
+        content = await asyncio.to_thread(completion_json, frame, whole)
+        return JSONResponse(content, headers={"x-request-id": frame.request_id})
 
     def _frame(self, asked: ChatCompletionRequest, request_id: str) -> CompletionFrame:
         return CompletionFrame(
@@ -89,7 +95,7 @@ class _ChatRoute:
         for chunk in stream.closing():
             yield chunk
 
-    async def _gather(self, chat: ChatRequest, whole: WholeCompletion, caller: Caller) -> None:
+    async def _gather(self, chat: ChatRequest, whole: WholeAnswers, caller: Caller) -> None:
         async with aclosing(self._context.answers(chat, caller)) as events:
             async for found in events:
                 whole.add(found)

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from omni_gateway.chat.answer import joined
 from omni_gateway.chat.answers import ChoiceEvent
 from omni_gateway.chat.audio import AudioEncoder
-from omni_gateway.chat.calls import CallGathering
 from omni_gateway.chat.events import (
     AudioDelta,
-    ChatEvent,
     Finished,
     Likelihood,
     StageTimes,
@@ -26,7 +20,7 @@ from omni_gateway.chat.events import (
     ToolCallDelta,
     Usage,
 )
-from omni_gateway.coordinator import StageSpan
+from omni_gateway.chat.whole import WholeAnswer, WholeAnswers
 
 Json: TypeAlias = dict[str, Any]
 
@@ -104,9 +98,9 @@ class CompletionStream:
             case AudioDelta(samples=samples) if encoder is not None:
                 if data := encoder.encode(samples):
                     yield self._chunk(choice, self._audio(choice, data))
-            case StageTimes(spans=spans):
+            case StageTimes():
                 chunk = self._chunk(choice, {})
-                chunk["choices"][0]["stages"] = _stages(spans)
+                chunk["choices"][0]["stages"] = _stages(found.event)
                 yield chunk
             case Finished(reason=reason, usage=usage):
                 self._usage = self._usage.plus(usage)
@@ -147,74 +141,34 @@ class CompletionStream:
         return chunk
 
 
-class WholeCompletion:
-    """Gathers events into one object."""
-
-    def __init__(self, frame: CompletionFrame, choices: int) -> None:
-        self._frame = frame
-        self._answers = [_WholeAnswer(frame) for _ in range(choices)]
-
-    def add(self, found: ChoiceEvent) -> None:
-        """Take in the next event."""
-        self._answers[found.choice].add(found.event)
-
-    def json(self) -> Json:
-        """Return the object, once every answer is complete."""
-        usage = Usage()
-        for answer in self._answers:
-            usage = usage.plus(answer.finished.usage)
-        choices = [answer.json(index) for index, answer in enumerate(self._answers)]
-        head = self._frame.head("chat.completion")
-        return {**head, "choices": choices, "usage": usage_json(usage)}
+def completion_json(frame: CompletionFrame, whole: WholeAnswers) -> Json:
+    """Return complete answers as one object."""
+    choices = [_choice(frame, index, answer) for index, answer in enumerate(whole.answers)]
+    head = frame.head("chat.completion")
+    return {**head, "choices": choices, "usage": usage_json(whole.usage)}
 
 
-class _WholeAnswer:
-    def __init__(self, frame: CompletionFrame) -> None:
-        self._frame = frame
-        self._texts: list[str] = []
-        self._samples: list[npt.NDArray[np.float32]] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._calls = CallGathering()
-        self._encoder = frame.encoder() if frame.speaks else None
-        self.finished = Finished("stop", Usage())
-        self._stages: list[Json] | None = None
-
-    def add(self, event: ChatEvent) -> None:
-        match event:
-            case TextDelta(text=text, logprobs=logprobs):
-                self._texts.append(text)
-                self._logprobs += logprobs
-            case ToolCallDelta():
-                self._calls.add(event)
-            case AudioDelta(samples=samples):
-                self._samples.append(samples)
-            case StageTimes(spans=spans):
-                self._stages = _stages(spans)
-            case Finished():
-                self.finished = event
-
-    def json(self, index: int) -> Json:
-        text = "".join(self._texts)
-        message: Json = {"role": "assistant", "refusal": None}
-        calls = self._calls.calls
-        # An answer that only calls says nothing, which OpenAI's clients expect to be null.
-        message["content"] = text if self._frame.writes and (text or not calls) else None
-        if calls:
-            message["tool_calls"] = [_call(call) for call in calls]
-        if self._encoder is not None:
-            message["audio"] = {
-                "id": self._frame.audio_id(index),
-                "data": _base64(self._encoder.whole(joined(self._samples))),
-                "transcript": text,
-                "expires_at": self._frame.created,
-            }
-        choice: Json = {
-            "index": index,
-            "message": message,
-            "finish_reason": self.finished.reason,
-            "logprobs": _logprobs(self._logprobs),
+def _choice(frame: CompletionFrame, index: int, answer: WholeAnswer) -> Json:
+    text, calls = answer.text, answer.calls
+    message: Json = {"role": "assistant", "refusal": None}
+    # An answer that only calls says nothing, which OpenAI's clients expect to be null.
+    message["content"] = text if frame.writes and (text or not calls) else None
+    if calls:
+        message["tool_calls"] = [_call(call) for call in calls]
+    if frame.speaks:
+        message["audio"] = {
+            "id": frame.audio_id(index),
+            "data": _base64(frame.encoder().whole(answer.samples)),
+            "transcript": text,
+            "expires_at": frame.created,
         }
-        return choice if self._stages is None else {**choice, "stages": self._stages}
+    choice: Json = {
+        "index": index,
+        "message": message,
+        "finish_reason": answer.finished.reason,
+        "logprobs": _logprobs(answer.logprobs),
+    }
+    return choice if answer.stages is None else {**choice, "stages": _stages(answer.stages)}
 
 
 def _call(call: ToolCallDelta) -> Json:
@@ -242,9 +196,9 @@ def _likelihood(token: Likelihood) -> Json:
     return {"token": token.text, "logprob": token.logprob, "bytes": list(token.spelled)}
 
 
-def _stages(spans: Iterable[StageSpan]) -> list[Json]:
+def _stages(times: StageTimes) -> list[Json]:
     """Return when stages worked on an answer, as `/v1/requests/ID` tells it."""
-    return [span.tree() for span in spans]
+    return [span.tree() for span in times.spans]
 
 
 def usage_json(usage: Usage) -> Json:

@@ -161,7 +161,9 @@ class GenerateRequest(_message.Message):
     model: _builtins.str
     """Name of the model; empty for the only one."""
     stage_events: _builtins.bool
-    """Whether to send `stage` events."""
+    """Whether to tell when each stage worked on the request: by `stage` events, which come in order of
+    time once all stages are done, or in each choice.
+    """
     choices: _builtins.int
     """Number of answers; 0 and 1 mean one."""
     parallel_tool_calls: _builtins.bool
@@ -821,6 +823,7 @@ class Choice(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     TOOL_CALLS_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     text: _builtins.str
     finish_reason: _builtins.str
@@ -831,6 +834,10 @@ class Choice(_message.Message):
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]: ...
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprob]: ...
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageEvent]:
+        """When each stage worked on it, in order of time; on request."""
+
     def __init__(
         self,
         *,
@@ -840,10 +847,11 @@ class Choice(_message.Message):
         finish_reason: _builtins.str = ...,
         tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
         logprobs: _abc.Iterable[Global___TokenLogprob] | None = ...,
+        stages: _abc.Iterable[Global___StageEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "finish_reason", b"finish_reason", "index", b"index", "logprobs", b"logprobs", "text", b"text", "tool_calls", b"tool_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "finish_reason", b"finish_reason", "index", b"index", "logprobs", b"logprobs", "stages", b"stages", "text", b"text", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

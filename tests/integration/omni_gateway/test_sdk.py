@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import grpc
 import httpx
 import numpy as np
 import pytest
@@ -37,6 +38,8 @@ from omni_wire.errors import (
     StageFailed,
     Unavailable,
 )
+from omni_wire.v1 import gateway_pb2 as pb
+from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from tests.support.certificates import SERVER_NAME, authority
 from tests.support.chat_gateway import MODEL, SAMPLE_RATE, WORD_SAMPLES, ChatGateway, chat_gateway
 
@@ -90,6 +93,16 @@ def test_stages_tell_when_they_worked_on_a_request_where_that_is_wanted(
     times = [one.seconds for one in answer.stages]
     assert times == sorted(times)
     assert all(one.instance == one.stage for one in answer.stages)
+
+
+def test_a_whole_answer_over_grpc_tells_of_its_stages_too(parrot: ChatGateway) -> None:
+    message = pb.Message(role="user", content=[pb.ContentPart(text="hi")])
+    request = pb.GenerateRequest(messages=[message], stage_events=True)
+    with grpc.insecure_channel(parrot.target) as channel:
+        (choice,) = pb_grpc.GatewayServiceStub(channel).Generate(request).choices
+    assert choice.text == "You said: hi"
+    assert choice.audio.samples == 3 * WORD_SAMPLES
+    assert {one.stage for one in choice.stages} == {"writer", "decode", "code2wav"}
 
 
 def test_a_failure_comes_after_what_was_made_before(parrot: ChatGateway) -> None:
