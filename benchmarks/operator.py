@@ -106,6 +106,7 @@ class Site:
     async def learn(self) -> None:
         """Let the operator make one pipeline and remember what belongs to it."""
         await self.create(WORKED, ["first"])
+        await self.worked.until(1)  # the operator takes its time to start
         await self.worked.until_still()
         found: list[Manifest] = []
         for resource in MADE:

@@ -80,7 +80,12 @@ class Site:
         labels = self.objects[one]["spec"]["template"]["metadata"]["labels"]
         pod = {
             "owner": one.name,
-            "metadata": {"name": "gateway-0", "uid": "gateway-0", "labels": labels},
+            "metadata": {
+                "name": "gateway-0",
+                "uid": "gateway-0",
+                "labels": labels,
+                "creationTimestamp": "2023-11-14T22:13:20Z",
+            },
             "status": {"phase": "Running", "podIP": "10.1.0.1"},
         }
         self.pods["gateway-0"] = pod

@@ -164,6 +164,19 @@ class Watches:
         return notice
 
 
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """kopf would copy every object of every event to find out what changed since it last acted."""
+
+    def build(self, **_: object) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: object) -> None:
+        return None
+
+    def store(self, **_: object) -> None:
+        """Keep nothing."""
+
+
 async def _connection(configuration: Configuration) -> kopf.ConnectionInfo:
     """Return the client's credentials for kopf; a service account's token is read again."""
     bearer = (await configuration.auth_settings()).get("BearerToken")
@@ -190,6 +203,7 @@ def _settings(kinds: tuple[Watched, ...]) -> kopf.OperatorSettings:
     settings.networking.error_backoffs = RETRY_SECONDS
     settings.watching.server_timeout = SERVER_SECONDS
     settings.watching.chunk_size = LIST_PAGE
+    settings.persistence.diffbase_storage = _NoDiffBase()
     for kind in kinds:
         if kind.selector:
             at = kind.resource.group, kind.resource.version, kind.resource.plural

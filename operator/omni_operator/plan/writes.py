@@ -21,6 +21,7 @@ from omni_operator.plan.cluster_state import (
     COST_DONE,
     COST_DRAINING,
     annotations_of,
+    created_of,
     gateway_pods,
     stage_deployments,
     stage_pods,
@@ -37,11 +38,14 @@ from omni_operator.plan.world import (
     SetRoutable,
     StartDrain,
 )
+from omni_operator.render.config_maps import read_routes
 from omni_operator.render.manifest import Manifest, canonical
 
 _KEPT_KINDS = ("Deployment", "Secret", "PersistentVolumeClaim")
 """Not pruned here: rollouts delete Deployments, certificates have their own life, and a cache of
 downloaded models outlives its pipeline."""
+CREATION_SECONDS = 1.0
+"""Kubernetes tells the creation of an object in whole seconds."""
 _LIVE_ONLY = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
 
 
@@ -141,15 +145,23 @@ def drain_repairs(observed: Observed) -> Iterator[Action]:
 
 
 def routes_notices(pipeline: str, observed: Observed) -> Iterator[Annotate]:
-    """Yield what makes gateway pods read the routes that are there now."""
+    """Yield what makes gateway pods read the routes that are there now.
+
+    A pod reads those that are there when it starts, so one that is not older than the newest
+    revision needs no telling.
+    """
     live = observed.objects.get(ObjectId("ConfigMap", routes_name(pipeline)))
-    if live is None:
+    revisions = read_routes(live)
+    if not revisions:
         return
-    notes = {ANNOTATION_ROUTES: short_hash(canonical(live.get("data", {})))}
+    notes = {ANNOTATION_ROUTES: short_hash(canonical([one.shapes for one in revisions]))}
+    newest = max(one.created for one in revisions)
     for pod in gateway_pods(observed):
-        metadata = pod["metadata"]
-        if "deletionTimestamp" not in metadata and not notes.items() <= annotations_of(pod).items():
-            yield Annotate(metadata["name"], metadata.get("uid", ""), notes)
+        metadata, known = pod["metadata"], annotations_of(pod).get(ANNOTATION_ROUTES)
+        is_fresh = known is None and newest <= created_of(pod) + CREATION_SECONDS
+        if "deletionTimestamp" in metadata or is_fresh or known == notes[ANNOTATION_ROUTES]:
+            continue
+        yield Annotate(metadata["name"], metadata.get("uid", ""), notes)
 
 
 def identity(one: Manifest) -> ObjectId:

@@ -110,14 +110,16 @@ def test_an_old_deployment_that_a_person_scaled_is_put_back_and_told() -> None:
 def test_gateways_are_made_to_read_routes_as_soon_as_they_change() -> None:
     site = running()
     gateway = site.play_gateway()
-    site.settle()
-    before = gateway["metadata"]["annotations"][ANNOTATION_ROUTES]
+    assert site.decide().actions == (), "it has read them when it started"
+    site.now += 60
     site.edit(stage(speech(), "decode", env={"A": "1"}))
     site.step()
     told = [one for one in site.step().actions if isinstance(one, Annotate)]
     assert [one.pod for one in told] == ["gateway-0"]
-    assert gateway["metadata"]["annotations"][ANNOTATION_ROUTES] != before
+    before = gateway["metadata"]["annotations"][ANNOTATION_ROUTES]
     site.settle()
+    site.step()
+    assert gateway["metadata"]["annotations"][ANNOTATION_ROUTES] != before, "the old one is gone"
     assert site.decide().actions == ()
 
 
