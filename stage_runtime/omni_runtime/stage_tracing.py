@@ -12,6 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from omni_runtime.stage_events import Ended
+from omni_wire.messages import RequestView
 
 TRACE_CONTEXT = "trace_context"
 """Name in a request's metadata of the headers that stages join."""
@@ -26,8 +27,8 @@ def record_span(instance: str, ended: Ended, unix_offset: float) -> None:
         instance: `stage` or `stage@rN`; names the span.
         unix_offset: seconds to add to monotonic ones to get Unix time.
     """
-    carrier = {} if ended.view is None else ended.view.metadata.get(TRACE_CONTEXT)
-    if not isinstance(carrier, Mapping) or not carrier or not _installed():
+    carrier = {} if ended.view is None else _headers(ended.view)
+    if not carrier or not _installed():
         return
     from opentelemetry import propagate, trace
 
@@ -36,7 +37,7 @@ def record_span(instance: str, ended: Ended, unix_offset: float) -> None:
 
     span = trace.get_tracer("omni_runtime").start_span(
         instance,
-        context=propagate.extract(dict(carrier)),
+        context=propagate.extract(carrier),
         start_time=nanoseconds(ended.opened_at),
         attributes={"omni.request_id": str(ended.key), "omni.outcome": ended.outcome},
     )
@@ -45,6 +46,14 @@ def record_span(instance: str, ended: Ended, unix_offset: float) -> None:
     if ended.outcome != "finished":
         span.set_status(trace.StatusCode.ERROR, ended.outcome)
     span.end(nanoseconds(ended.ended_at))
+
+
+def _headers(view: RequestView) -> dict[str, str]:
+    """Return the headers in a request; a hook may have put anything in their place."""
+    found = view.metadata.get(TRACE_CONTEXT)
+    if not isinstance(found, Mapping):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 @cache

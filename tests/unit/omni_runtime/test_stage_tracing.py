@@ -76,7 +76,11 @@ def test_a_failed_request_has_a_failed_span(spans: list[Span]) -> None:
     assert spans[0].failed
 
 
-@pytest.mark.parametrize("view", [None, RequestView(), RequestView(metadata={TRACE_CONTEXT: {}})])
+@pytest.mark.parametrize(
+    "view",
+    [None, RequestView()]
+    + [RequestView(metadata={TRACE_CONTEXT: wrong}) for wrong in ({}, PARENT, {"traceparent": 5})],
+)
 def test_a_request_without_a_trace_costs_nothing(
     view: RequestView | None, spans: list[Span]
 ) -> None:
