@@ -29,6 +29,13 @@ from omni_gateway.http_api.messages import (
 )
 from omni_gateway.http_api.model import harmless_values
 from omni_gateway.http_api.speech_routes import SpeechRequest
+from omni_gateway.http_api.structured import (
+    FunctionTool,
+    JsonSchema,
+    JsonSchemaFormat,
+    NamedChoice,
+    Tool,
+)
 from omni_gateway.http_api.transcription_routes import TranscriptionRequest
 from omni_wire.v1 import gateway_pb2 as pb
 
@@ -61,6 +68,11 @@ SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
             SoundUrlPart,
             VideoPart,
             ToolCall,
+            JsonSchemaFormat,
+            JsonSchema,
+            Tool,
+            FunctionTool,
+            NamedChoice,
         ),
     ),
     ("POST /v1/audio/speech", (SpeechRequest,)),
@@ -82,7 +94,8 @@ def _http() -> Iterator[str]:
             yield f"{(model.__doc__ or '').strip()}\n"
             yield "| field | type | |\n|---|---|---|"
             for name, field in model.model_fields.items():
-                yield f"| `{name}` | {_type(field)} | {_says(model, name, field)} |"
+                says = _says(model, name, field)
+                yield f"| `{field.alias or name}` | {_type(field)} | {says} |"
             yield ""
 
 

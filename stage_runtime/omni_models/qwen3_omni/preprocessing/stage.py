@@ -14,6 +14,7 @@ from omni_models.qwen3_omni.preprocessing.features import Features
 from omni_models.qwen3_omni.preprocessing.media_loading import MediaLoading
 from omni_models.qwen3_omni.preprocessing.preparation import Preparation
 from omni_models.qwen3_omni.preprocessing.wishes import VideoSettings, WishReader
+from omni_models.structured.formats import checked_format
 from omni_runtime.simple_scheduler import SimpleScheduler
 
 __all__ = [
@@ -58,7 +59,7 @@ def build_preparation(settings: PreprocessingSettings) -> Preparation:
             talker["speaker_id"],
             settings.speech_enabled,
             settings.video,
-            settings.tool_call_parser,
+            checked_format(settings.tool_call_parser),
         ),
         conversations=ConversationReader(settings.limits, settings.policy),
         features=features,

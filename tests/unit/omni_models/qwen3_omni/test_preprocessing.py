@@ -38,6 +38,7 @@ def settings(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Prep
     (folder / "picture.png").write_bytes(media.png(media.picture()))
     return PreprocessingSettings(
         str(checkpoint),
+        tool_call_parser="qwen25",
         max_seq_len=2000,
         limits=MediaLimits(max_bytes=4 << 20, max_pixels=1 << 20, max_seconds=60, max_items=8),
         policy=FetchPolicy(folder=folder),
@@ -111,6 +112,76 @@ def test_each_stage_gets_what_it_reads(prepare: Preparation) -> None:
     assert gathering["prompt"] is data_of(prepared)["prompt"]
     for project, stage in ((image_inputs, "image_encoder"), (audio_inputs, "audio_encoder")):
         assert list(data_of(project(prepared))["encoder_inputs"]) == [stage]
+
+
+WEATHER: dict[str, Any] = {
+    "name": "weather",
+    "description": "Tells it.",
+    "parameters_json": '{"type": "object", "properties": {"b": {}, "a": {}}}',
+}
+TEXT = {"output_modalities": ["text"]}
+
+
+def test_tools_and_calls_are_in_the_prompt_as_in_transformers(
+    prepare: Preparation, oracle: Oracle
+) -> None:
+    call = {"name": "weather", "arguments": '{"a": 1}'}
+    messages = [
+        {"role": "user", "content": "How is it?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "1", "type": "function", "function": call}],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "It rains."},
+    ]
+    function = {
+        "name": "weather",
+        "description": "Tells it.",
+        "parameters": {"type": "object", "properties": {"b": {}, "a": {}}},
+    }
+    text = oracle.processor.apply_chat_template(
+        messages,
+        tools=[{"type": "function", "function": function}],
+        add_generation_prompt=True,
+        tokenize=False,
+    )
+    prompt = data_of(prepare(request(messages, {"tools": [WEATHER]}, TEXT)))["prompt"]
+    assert prompt["input_ids"].tolist() == oracle.processor.tokenizer(text)["input_ids"]
+    assert prompt["grammar"] is None
+    forced = {"tools": [WEATHER], "tool_choice": "required"}
+    grammar = data_of(prepare(request(messages, forced, TEXT)))["prompt"]["grammar"]
+    assert (grammar["kind"], grammar["field"]) == ("structural_tag", "tools")
+
+
+@pytest.mark.parametrize(
+    ("params", "metadata", "field"),
+    [
+        ({"tools": [WEATHER]}, {}, "tools"),
+        ({"tools": [WEATHER]}, {"output_modalities": ["text", "audio"]}, "tools"),
+        ({"tools": [{**WEATHER, "description": "<|image_pad|>"}]}, TEXT, "tools"),
+        ({"tools": [WEATHER], "tool_choice": "required", "ignore_eos": True}, TEXT, "ignore_eos"),
+        ({"response_format": {"type": "json_object"}, "min_tokens": 2}, TEXT, "min_tokens"),
+        ({"top_logprobs": 3}, TEXT, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, TEXT, "top_logprobs"),
+        ({"logit_bias": {"x": 1.0}}, TEXT, "logit_bias"),
+        ({"logit_bias": {"1": 101.0}}, TEXT, "logit_bias"),
+    ],
+)
+def test_forms_that_cannot_be_had_are_refused_by_name(
+    prepare: Preparation, params: dict[str, Any], metadata: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        prepare(request(None, params, metadata))
+    assert refusal.value.details["field"] == field
+
+
+def test_a_pipeline_without_a_format_of_calls_refuses_tools(
+    settings: PreprocessingSettings,
+) -> None:
+    without = build_preparation(replace(settings, tool_call_parser=None))
+    with pytest.raises(InvalidRequest, match="tool_call_parser"):
+        without(request(None, {"tools": [WEATHER]}, TEXT))
 
 
 def test_a_text_request_goes_to_no_encoder(prepare: Preparation) -> None:
