@@ -15,7 +15,7 @@ from tests.support.node import Node, Pipeline, installed_node
 from tests.support.parrot import parrot, parrot_of_three
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def node() -> Iterator[Node]:
     """A cluster with omnipipe installed by its chart."""
     with installed_node() as node:
