@@ -115,7 +115,7 @@ class GroupLink:
         error = await self._dialer.run()
         if error is None:
             return
-        logger.warning("gateway lost gateway=%s error=%s", self.gateway, error)
+        logger.debug("gateway lost gateway=%s error=%s", self.gateway, error)
         self._events.on_gateway_lost(self.gateway, error)
 
     def _deliver(self, message: Message, release: Release) -> None:
