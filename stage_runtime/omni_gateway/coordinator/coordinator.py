@@ -34,6 +34,7 @@ from omni_gateway.coordinator.events import (
     TimePassed,
 )
 from omni_gateway.coordinator.handle import RequestHandle
+from omni_gateway.coordinator.journal import Journal
 from omni_gateway.coordinator.links import ReplicaLink
 from omni_gateway.coordinator.options import CoordinatorOptions
 from omni_gateway.coordinator.readiness import Readiness
@@ -77,6 +78,7 @@ class Coordinator:
         self.metrics = metrics or GatewayMetrics()
         self.metrics.watch(self.state)
         self.timelines = TimelineStore()
+        self._journal = Journal(self.metrics, self.timelines)
         self._links: dict[int, ReplicaLink] = {}
         self._handles: dict[str, RequestHandle] = {}
         self._aborts: dict[str, asyncio.Event] = {}
@@ -213,16 +215,13 @@ class Coordinator:
             watcher(readiness)
 
     def _admit(self, event: Submitted, now: float) -> list[Instruction]:
-        counts, counted = self.metrics.counts, not event.warm_up
         try:
             steps = self.state.handle(event, now)
         except ServiceError:
-            counts.refused += counted
+            self._journal.refused(event)
             raise
         self._idle.clear()
-        counts.submitted += counted
-        if counted:
-            self.timelines.begin(event.request_id)
+        self._journal.admitted(event)
         return steps
 
     def _run(self, steps: list[Instruction], now: float) -> None:
@@ -278,41 +277,12 @@ class Coordinator:
         return SubmitSent(payload.key)
 
     def _finished(self, step: Finished) -> None:
-        record = self.state.requests.get(step.key.request_id)
-        if record is not None and record.warm_up:
-            self._warmed_up(record.warm_up, step)
-            return
-        self.metrics.finished(step.phase, step.reason, step.seconds)
-        self.timelines.end(
-            step.key.request_id,
-            step.phase,
-            step.seconds,
-            reason=step.reason,
-            results=None if record is None else record.results,
-        )
-        logger.info(
-            "request finished",
-            step.key,
-            phase=step.phase,
-            reason=step.reason or "-",
-            seconds=f"{step.seconds:.6f}",
-        )
-
-    def _warmed_up(self, name: str, step: Finished) -> None:
-        self.metrics.warmed_up(name, step.phase, step.reason)
-        logger.info(
-            "warm-up finished",
-            step.key,
-            name=name,
-            phase=step.phase,
-            reason=step.reason or "-",
-            seconds=f"{step.seconds:.6f}",
-        )
-        self.refresh()
+        self._journal.finished(step, self.state.requests.get(step.key.request_id))
+        if step.warm_up:
+            self.refresh()
 
     def _dropped(self, incarnation: int, reason: str) -> None:
-        logger.warning("replica lost", incarnation=incarnation, reason=reason)
-        self.metrics.counts.replicas_lost += 1
+        self._journal.lost(incarnation, reason)
         link = self._links.pop(incarnation, None)
         if link is not None:
             link.close()

@@ -184,12 +184,14 @@ class Finished:
     Attributes:
         reason: stable reason of the error, empty for a success.
         seconds: since it was submitted.
+        warm_up: name of the warm-up that it was; empty for what clients ask.
     """
 
     key: RequestKey
     phase: Phase
     reason: str
     seconds: float
+    warm_up: str = ""
 
 
 @dataclass(frozen=True, slots=True)

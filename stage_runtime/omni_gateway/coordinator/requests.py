@@ -169,7 +169,7 @@ class RequestTable:
         self.deadlines.clean(len(self._by_key), self._is_live)
         reason = "" if error is None else error.info.reason
         return [
-            Finished(record.key, phase, reason, now - record.submitted_at),
+            Finished(record.key, phase, reason, now - record.submitted_at, record.warm_up),
             Readable(record.request_id),
             *self._release(record),
         ]

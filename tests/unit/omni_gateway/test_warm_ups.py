@@ -189,6 +189,16 @@ async def test_warm_ups_are_counted_apart_from_what_clients_ask() -> None:
         assert not list(pipeline.coordinator.timelines.latest())
 
 
+async def test_a_warm_up_that_is_given_up_counts_as_no_request_of_a_client() -> None:
+    async with warming({"text": TEXT_ONLY}) as pipeline:
+        await pipeline.submitted()
+
+    counted = generate_latest(pipeline.coordinator.metrics.registry).decode()
+    assert 'phase="aborted",reason="REQUEST_ABORTED"} 1.0' in counted
+    assert "omni_gateway_requests_finished_total{" not in counted
+    assert pipeline.clean()
+
+
 async def test_a_gateway_without_warm_ups_sends_nothing() -> None:
     async with warming({}) as pipeline:
         await asyncio.sleep(0)
