@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -13,12 +14,26 @@ _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 @cache
-def tiny_checkpoint(seed: int = 7) -> Path:
-    """Return the folder of a tiny checkpoint, read-only by agreement, gone when Python ends."""
+def tiny_checkpoint(seed: int = 7, context: int | None = None) -> Path:
+    """Return the folder of a tiny checkpoint, read-only by agreement, gone when Python ends.
+
+    Args:
+        context: most positions, where others are wanted than it is made with.
+    """
     folder = tempfile.TemporaryDirectory(prefix=f"tiny-{seed}-", ignore_cleanup_errors=True)
     _FOLDERS.append(folder)
     write_tiny_checkpoint(Path(folder.name), seed)
+    if context is not None:
+        _widen(Path(folder.name) / "config.json", context)
     return Path(folder.name)
+
+
+def _widen(file: Path, context: int) -> None:
+    # Nothing else of a checkpoint depends on its context: rotary positions are computed.
+    config = json.loads(file.read_text())
+    for part in ("thinker_config", "talker_config"):
+        config[part]["text_config"]["max_position_embeddings"] = context
+    file.write_text(json.dumps(config))
 
 
 PUBLISHED_TENSORS = 28_010

@@ -7,10 +7,9 @@ that hears ten minutes.
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,8 @@ MAX_TOKENS, MAX_FRAMES = 24, 32
 CHUNK = 16
 STEPS = "omni_stage_step_duration_seconds_count"
 RETRACT = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "3"}
-HARDLY_ANY_MEMORY = {"max_total_tokens": 420}
+# Half of what the prompts take, and an engine that trusts answers to be short.
+HARDLY_ANY_MEMORY = {"max_total_tokens": 420, "schedule_conservativeness": 0.1}
 
 Judge = Callable[[int], Oracle]
 
@@ -121,10 +121,8 @@ def test_a_pipeline_answers_as_transformers(launch: Launch, judge: Judge, tmp_pa
     assert (retractions(log) > 3 * engines) is launch.retracted
 
 
-def test_ten_minutes_of_sound_are_answered_as_by_transformers(judge: Judge, tmp_path: Path) -> None:
-    checkpoint = tmp_path / "checkpoint"
-    shutil.copytree(judge(1).checkpoint, checkpoint)
-    widen(checkpoint, 16_384)
+def test_ten_minutes_of_sound_are_answered_as_by_transformers(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint(1, context=16_384)
     sound = media.sound(600.0, 0.5)
     prompt = Prompt((user("audio", "What do you hear?"),), audios=(sound,))
     inputs: dict[str, Any] = {
@@ -139,15 +137,6 @@ def test_ten_minutes_of_sound_are_answered_as_by_transformers(judge: Judge, tmp_
     # Thirteen tokens a second.
     assert answer.usage["prompt_tokens"] > 600 * 13
     assert_same(answer, Oracle(checkpoint, tmp_path).answer(prompt, settings_of(1.0)), launch)
-
-
-def widen(checkpoint: Path, context: int) -> None:
-    """Let prompts of a checkpoint be longer; nothing else of it depends on that."""
-    file = checkpoint / "config.json"
-    config = json.loads(file.read_text())
-    for part in ("thinker_config", "talker_config"):
-        config[part]["text_config"]["max_position_embeddings"] = context
-    file.write_text(json.dumps(config))
 
 
 def document_of(launch: Launch) -> dict[str, Any]:
@@ -269,51 +258,43 @@ def test_a_talker_speaks_as_transformers(
     launch: Launch, judge: Judge, capfd: pytest.CaptureFixture[str]
 ) -> None:
     oracle = judge(launch.seed)
-    talker = start_talker(
+    stage = start_talker(
         oracle.checkpoint,
         {"chunked_prefill_size": CHUNK} if launch.chunked else {},
         environment=RETRACT if launch.retracted else {},
         partial_start_min_chunks=launch.start,
     )
-    try:
+    with closing(stage) as talker:
         for one in rounds_of(launch):
             prompts = asked_in(launch, one)
             for batch in [prompts] if one.together else [{n: p} for n, p in prompts.items()]:
                 assert_speeches(talker, oracle, batch, one.penalty)
-    finally:
-        talker.close()
     assert (retractions("".join(capfd.readouterr())) > 3) is launch.retracted
 
 
 def test_a_talker_with_hardly_any_memory_speaks_as_transformers(
     judge: Judge, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    talker = start_talker(judge(13).checkpoint, HARDLY_ANY_MEMORY)
-    try:
-        assert_speeches(talker, judge(13), OTHER_PROMPTS, penalty=1.05)
-    finally:
-        talker.close()
+    with closing(start_talker(judge(8).checkpoint, HARDLY_ANY_MEMORY)) as talker:
+        assert_speeches(talker, judge(8), OTHER_PROMPTS, penalty=1.05)
     assert retractions("".join(capfd.readouterr()))
 
 
 def test_a_thinker_with_hardly_any_memory_writes_as_transformers(
     judge: Judge, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    oracle, wanted = judge(13), {}
-    thinker = start_thinker(oracle.checkpoint, HARDLY_ANY_MEMORY)
-    start = counters(thinker)
-    for name, prompt in OTHER_PROMPTS.items():
-        answer = oracle.answer(prompt)
-        answer.require_variety()
-        payload = merged_payload(oracle, prompt, name, {"max_tokens": MAX_TOKENS})
-        wanted[payload.key] = answer.text_ids.tolist()
-        thinker.put(NewRequest(payload))
-    try:
+    oracle, settings, wanted = judge(8), settings_of(1.0), {}
+    with closing(start_thinker(oracle.checkpoint, HARDLY_ANY_MEMORY)) as thinker:
+        start = counters(thinker)
+        for name, prompt in OTHER_PROMPTS.items():
+            answer = oracle.answer(prompt, settings)
+            answer.require_variety()
+            payload = merged_payload(oracle, prompt, name, {"max_tokens": MAX_TOKENS})
+            wanted[payload.key] = answer.text_ids.tolist()
+            thinker.put(NewRequest(payload))
         seen = thinker.until_ended(wanted)
         assert {key: tokens_of(seen, key, "decode") for key in wanted} == wanted
         assert wait_until_free(thinker, start) == start
-    finally:
-        thinker.close()
     assert retractions("".join(capfd.readouterr()))
 
 
