@@ -118,7 +118,32 @@ async def _step_bars(bench: Bench) -> list[Bar]:
             _ratios(cost[0], cost[2]),
             f"{size}; a scheduler cannot wait for its network",
         ),
+        _shown(
+            "wire: both halves of a session alone / bare bytes",
+            _ratios([_halves() for _ in cost[1]], cost[1]),
+            "the same steps with rows of 16 bytes and no connection: what the caches leave of it",
+        ),
     ]
+
+
+def _halves() -> float:
+    """CPU seconds of both halves of a session for a round of steps, without a connection.
+
+    Rows are small, so that what is left is the wire's own work on each step.
+    """
+    outbox = Outbox(DEFAULT_OPTIONS, lambda key, stalled: None, lambda: None)
+    outbox.connected(Peer(Resume(0, (), ()), DEFAULT_OPTIONS.credits))
+    inbox = Inbox(DEFAULT_OPTIONS, lambda message, release: release(), lambda urgent: None)
+    small = np.ascontiguousarray(HIDDEN[:, :4])
+    began = _cpu_seconds()
+    for step in range(STEPS_PER_ROUND):
+        outbox.post(StepFrame("source", step, Rows(KEYS, [step] * ROWS), {"hidden": small}))
+        data = outbox.take()
+        assert data is not None
+        if not inbox.repeat(data):
+            raw, view = scan(data, DEFAULT_OPTIONS.max_header_bytes)
+            inbox.receive(parse_header(raw), len(raw), view)
+    return _cpu_seconds() - began
 
 
 async def _write_steps(steps: asyncio.Queue[NumpyArray], stream: ByteCall) -> None:
