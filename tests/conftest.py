@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser_program import why_no_browser
-from tests.support.cluster_programs import why_no_cluster, why_no_node
+from tests.support.cluster_programs import which_cluster, why_no_cluster, why_no_node
 
 SKIPS_FAIL = os.environ.get("OMNIPIPE_CI") == "1"
 MAY_SKIP_IN_CI = "gpu"
@@ -40,6 +40,11 @@ MISSING: Mapping[str, Callable[[], str | None]] = {
     "gpu": _gpu_missing,
 }
 """For each marker, why its requirement is not met here, or None."""
+
+
+def pytest_report_header() -> str:
+    """Say which Kubernetes API the operator's tests use."""
+    return f"kubernetes: {which_cluster()}"
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:

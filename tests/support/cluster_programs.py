@@ -40,6 +40,16 @@ def why_no_cluster() -> str | None:
     return f"needs Go, or programs in {program_directory()}, or KUBECONFIG, to have an API server"
 
 
+def which_cluster() -> str:
+    """Return which Kubernetes API tests on this machine use, for people."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        return f"the cluster of KUBECONFIG {given}"
+    if not has_programs() and kind_works():
+        return "a kind cluster"
+    return why_no_cluster() or f"a control plane of {program_directory()}"
+
+
 def has_programs() -> bool:
     """Whether the control plane's programs were built before."""
     return all((program_directory() / name).exists() for name in PROGRAMS)

@@ -1,9 +1,9 @@
 """A real Kubernetes API for tests, from whatever this machine has.
 
-Chosen in this order, and printed once: the cluster of `KUBECONFIG`; a kind cluster where Docker
-works; else etcd, kube-apiserver, kube-controller-manager and kube-scheduler as plain processes,
-built once from Go modules and kept outside the tree. Nodes and their kubelet are played by
-`tests.support.kubelet` in every case, so no image is ever pulled.
+Chosen in this order, and said at the head of a test run: the cluster of `KUBECONFIG`; a kind
+cluster where Docker works; else etcd, kube-apiserver, kube-controller-manager and kube-scheduler as
+plain processes, built once from Go modules and kept outside the tree. Nodes and their kubelet are
+played by `tests.support.kubelet` in every case, so no image is ever pulled.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ class Cluster:
 
     Attributes:
         kubeconfig: file with an administrator's credentials.
-        origin: what it is, for people.
     """
 
     kubeconfig: Path
-    origin: str
 
 
 @contextlib.contextmanager
@@ -51,7 +49,7 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     """An API server for as long as the context lasts; `directory` is for what it writes."""
     given = os.environ.get("KUBECONFIG")
     if given:
-        yield Cluster(Path(given), f"the cluster of KUBECONFIG {given}")
+        yield Cluster(Path(given))
     elif not has_programs() and kind_works():
         with _kind_cluster(directory) as made:
             yield made
@@ -73,7 +71,7 @@ def _kind_cluster(directory: Path) -> Iterator[Cluster]:
     command = ["kind", "create", "cluster", "--name", name, "--kubeconfig", str(kubeconfig)]
     subprocess.run([*command, "--wait", "120s"], check=True)
     try:
-        yield Cluster(kubeconfig, f"kind cluster {name}")
+        yield Cluster(kubeconfig)
     finally:
         subprocess.run(["kind", "delete", "cluster", "--name", name], check=False)
 
@@ -105,7 +103,7 @@ def control_plane(directory: Path, *, controllers: bool = True) -> Iterator[Clus
         if controllers:
             start("kube-controller-manager", _manager_arguments(directory, kubeconfig))
             start("kube-scheduler", _scheduler_arguments(kubeconfig))
-        yield Cluster(kubeconfig, f"control plane of {programs}")
+        yield Cluster(kubeconfig)
 
 
 def _etcd_arguments(directory: Path, port: int, peer: int) -> list[str]:

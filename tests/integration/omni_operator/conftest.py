@@ -15,7 +15,6 @@ from tests.support.operator_site import Site, install_definitions, open_site
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster(tmp_path_factory.mktemp("control-plane")) as running:
-        print(f"API server: {running.origin}")
         asyncio.run(install_definitions(running))
         yield running
 
