@@ -34,12 +34,18 @@ def helm(
 
 
 def chart_of_version(directory: Path, version: str) -> Path:
-    """Return a copy of the chart that says it is of another version, as one released before."""
+    """Return a copy of the chart as one released before: it says another version, and its
+    definitions have no printer columns yet."""
     copied = directory / f"omnipipe-{version}"
     shutil.copytree(CHART, copied)
     about = yaml.safe_load((copied / "Chart.yaml").read_text())
     about |= {"version": version, "appVersion": version}
     (copied / "Chart.yaml").write_text(yaml.safe_dump(about))
+    for file in (copied / "files/crds").glob("*.yaml"):
+        definition = yaml.safe_load(file.read_text())
+        for served in definition["spec"]["versions"]:
+            served.pop("additionalPrinterColumns", None)
+        file.write_text(yaml.safe_dump(definition))
     return copied
 
 

@@ -70,7 +70,9 @@ async def test_a_release_is_installed_upgraded_tested_and_removed(
     await site.until_ready("tts")
     pods, templates = await _pods(site), await _templates(site)
 
+    assert "Revision" not in await _columns(site.client)
     await run("upgrade", NAME, str(CHART), *placed)
+    assert "Revision" in await _columns(site.client), "definitions are upgraded too"
     await site.stop_operator(old)
     new = await _start(site, images_of="0.1.0")
     await eventually(lambda: _has_looked(new))
@@ -96,6 +98,13 @@ async def test_a_release_is_installed_upgraded_tested_and_removed(
     history = json.loads(await run("history", NAME, "--output", "json"))
     assert [one["status"] for one in history] == ["deployed"]
     await run("uninstall", NAME)
+
+
+async def _columns(client: Client) -> set[str]:
+    """Return the printer columns of the installed definition."""
+    found = await client.get(DEFINITIONS, None, "omnipipelines.omnipipe.dev")
+    (served,) = found["spec"]["versions"]
+    return {one["name"] for one in served.get("additionalPrinterColumns", ())}
 
 
 def _placed(site: Site) -> Manifest:
