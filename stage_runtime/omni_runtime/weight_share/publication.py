@@ -92,15 +92,14 @@ class Publication:
             hello, surplus = connection.receive()
             for descriptor in surplus:
                 os.close(descriptor)
-            refusal = self._refusal(hello)
-            if refusal is not None:
-                connection.send({"refused": refusal})
-                connection.close()
-                return
-            answer = {"manifest": self._manifest, "places": self._memory.places()}
-            connection.send(answer, self._memory.descriptors)
+            answer = self._answer(hello)
+            connection.send(answer, () if "refused" in answer else self._memory.descriptors)
         except (OSError, EOFError, ValueError) as error:
             logger.failure("a follower left before it was attached", error)
+            connection.close()
+            return
+        if "refused" in answer:
+            logger.warning("a follower was refused", reason=answer["refused"])
             connection.close()
             return
         selector.register(connection, selectors.EVENT_READ)
@@ -108,12 +107,16 @@ class Publication:
             self._followers.add(connection)
         logger.info("a follower attached", pid=hello.get("pid"), stage=self._path.stem)
 
-    def _refusal(self, hello: Mapping[str, Any]) -> str | None:
+    def _answer(self, hello: Mapping[str, Any]) -> Mapping[str, Any]:
         if hello.get("protocol") != PROTOCOL:
-            return f"it speaks protocol {PROTOCOL}, this process {hello.get('protocol')}"
+            return _refused(f"it speaks protocol {PROTOCOL}, this process {hello.get('protocol')}")
         if hello.get("run_id") != self._run_id:
-            return f"it belongs to run '{self._run_id}', this process to '{hello.get('run_id')}'"
-        return None
+            other = hello.get("run_id")
+            return _refused(f"it belongs to run '{self._run_id}', this process to '{other}'")
+        try:
+            return {"manifest": self._manifest, "places": self._memory.places()}
+        except RuntimeError as error:  # torch's, of a GPU that gives no handles
+            return _refused(f"its memory cannot be reached: {error}")
 
     def _farewell(self, selector: selectors.BaseSelector, gone: object) -> None:
         assert isinstance(gone, Connection)
@@ -131,3 +134,7 @@ class Publication:
             follower.close()
         self._woken.close()
         self._memory.close()
+
+
+def _refused(reason: str) -> Mapping[str, Any]:
+    return {"refused": reason}
