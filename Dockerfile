@@ -82,8 +82,9 @@ RUN if [ "$LOCK" = cpu ]; then \
       uv venv /opt/omnipipe \
       && VIRTUAL_ENV=/opt/omnipipe uv pip install --no-cache --requirements requirements/cuda.txt; \
     fi
-# The file system of pods is read-only: what is not compiled here would be at each start.
-RUN /opt/omnipipe/bin/python -m compileall -q -j 0 /opt/omnipipe/lib
+# The file system of pods is read-only: what is not compiled here would be at each start. Templates
+# among the packages are no Python and do not compile.
+RUN /opt/omnipipe/bin/python -m compileall -qq -j 0 /opt/omnipipe/lib || true
 
 FROM stage-dependencies AS stage-project
 ARG SSL_CERT_FILE=
