@@ -80,6 +80,7 @@ async def test_a_gibibyte_is_there_once_and_comes_back_when_its_leader_dies(base
     assert os.listdir(base / "run") == []
 
 
+@pytest.mark.storm
 async def test_a_follower_that_dies_attaches_again_while_the_leader_goes_on(base: Path) -> None:
     async with tables(base, 0.01) as pipeline:
         leader = pipeline.pids[LEADER]
@@ -89,6 +90,7 @@ async def test_a_follower_that_dies_attaches_again_while_the_leader_goes_on(base
         await answers(pipeline, 163)
 
 
+@pytest.mark.storm
 async def test_without_sharing_each_copy_has_its_own(base: Path) -> None:
     async with tables(base, 0.25, "--weight_share", "off") as pipeline:
         for answer in (await answers(pipeline, 4096)).values():

@@ -17,6 +17,7 @@ from omni_runtime.scheduler import NewRequest
 from omni_wire.messages import StreamDone
 from tests.support.oracle import PROMPTS
 from tests.support.shared_stages import engine_tensors, shared_copies
+from tests.support.speech_pipeline import speech_pipeline
 from tests.support.speech_stages import (
     ENGINE,
     FACTORIES,
@@ -29,6 +30,7 @@ from tests.support.stage_process import StageProcess
 
 if TYPE_CHECKING:
     from tests.integration.qwen3_omni.conftest import Case
+    from tests.support.oracle import Oracle
 
 pytestmark = [pytest.mark.parity, pytest.mark.timeout(480)]
 
@@ -112,3 +114,15 @@ def test_copies_that_share_are_and_answer_as_one_that_is_alone(
             assert engine.ask(copy, cases, f"copy {index}") == words
         for copy in copies:
             assert copy.ask(engine_tensors) == bits, "an engine wrote to its weights"
+
+
+def test_talkers_that_share_under_omni_up_speak_as_transformers_does(
+    checkpoint: Path, oracle: Oracle
+) -> None:
+    shared = ("--weight_share", "on", "--talker_ar.engine.max_total_tokens", "8192")
+    with speech_pipeline(checkpoint, "--processes.talker_ar.num_replicas", "2", *shared) as running:
+        answers = running.ask_together([PROMPTS[name] for name in PROMPTS])
+    for name, answer in zip(PROMPTS, answers, strict=True):
+        expected = oracle.answer(PROMPTS[name])
+        assert answer.token_ids == expected.text_ids.tolist()
+        assert answer.codec_codes == expected.codes.tolist()
