@@ -8,11 +8,9 @@ bytes in, bytes out, no header, no credit, no order beyond the stream's.
 from __future__ import annotations
 
 import asyncio
-import resource
 import statistics
 import tempfile
 import time
-import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
@@ -20,17 +18,12 @@ import numpy as np
 import zmq
 import zmq.asyncio
 
+from benchmarks.ends.halves import copies, cpu_seconds, session_seconds
 from benchmarks.ends.wire import Bench, ByteCall, connected
 from benchmarks.report import Bar, Ratios, main
-from omni_wire.decoder import parse_header
 from omni_wire.edge import DEFAULT_OPTIONS
-from omni_wire.envelope import scan
-from omni_wire.handshake import Peer
 from omni_wire.identity import RequestKey
-from omni_wire.inbox import Inbox
-from omni_wire.messages import Message, Payload, Rows, StepFrame
-from omni_wire.outbox import Outbox
-from omni_wire.receiver_state import Resume
+from omni_wire.messages import Payload, Rows, StepFrame
 from omni_wire.tensor import NumpyArray
 from omni_wire.v1 import session_pb2
 
@@ -98,9 +91,18 @@ async def _step_bars(bench: Bench) -> list[Bar]:
                 await bench.typed.write(_typed_row(key, step, row))
         await bench.rows_received.reach(first + ROWS * (STEPS_PER_ROUND // 12))
 
-    cost = await _take_turns(packed, bare, unhurried, typed)
+    return _step_ratios(await _take_turns(packed, bare, unhurried, typed))
+
+
+def _step_ratios(cost: list[list[float]]) -> list[Bar]:
+    """The bars of a step: of packed, bare, unhurried and typed ones, by round."""
     typed_ratios = Ratios(tuple(a / (b * 12) for a, b in zip(cost[0], cost[3], strict=True)))
     size = f"{ROWS} rows of {ROW_BYTES // 1024} KiB per step, CPU of both ends"
+    small = np.ascontiguousarray(HIDDEN[:, :4])
+    steps = [
+        StepFrame("source", step, Rows(KEYS, [step] * ROWS), {"hidden": small})
+        for step in range(STEPS_PER_ROUND)
+    ]
     micros = statistics.median(cost[0]) / STEPS_PER_ROUND / ROWS * 1e6
     return [
         typed_ratios.at_most(
@@ -120,30 +122,10 @@ async def _step_bars(bench: Bench) -> list[Bar]:
         ),
         _shown(
             "wire: both halves of a session alone / bare bytes",
-            _ratios([_halves() for _ in cost[1]], cost[1]),
+            _ratios([session_seconds(steps) for _ in cost[1]], cost[1]),
             "the same steps with rows of 16 bytes and no connection: what the caches leave of it",
         ),
     ]
-
-
-def _halves() -> float:
-    """CPU seconds of both halves of a session for a round of steps, without a connection.
-
-    Rows are small, so that what is left is the wire's own work on each step.
-    """
-    outbox = Outbox(DEFAULT_OPTIONS, lambda key, stalled: None, lambda: None)
-    outbox.connected(Peer(Resume(0, (), ()), DEFAULT_OPTIONS.credits))
-    inbox = Inbox(DEFAULT_OPTIONS, lambda message, release: release(), lambda urgent: None)
-    small = np.ascontiguousarray(HIDDEN[:, :4])
-    began = _cpu_seconds()
-    for step in range(STEPS_PER_ROUND):
-        outbox.post(StepFrame("source", step, Rows(KEYS, [step] * ROWS), {"hidden": small}))
-        data = outbox.take()
-        assert data is not None
-        if not inbox.repeat(data):
-            raw, view = scan(data, DEFAULT_OPTIONS.max_header_bytes)
-            inbox.receive(parse_header(raw), len(raw), view)
-    return _cpu_seconds() - began
 
 
 async def _write_steps(steps: asyncio.Queue[NumpyArray], stream: ByteCall) -> None:
@@ -186,7 +168,7 @@ async def _bulk_bars(bench: Bench) -> list[Bar]:
     for _ in range(ROUNDS):
         await watched()
     size = f"{BULK_BYTES >> 20} MiB in parts of {part_bytes >> 10} KiB"
-    copied_out, copied_in = _copies()
+    copied_out, copied_in = copies(Payload(KEYS[0], "source", {"states": BULK}), BULK_BYTES)
     stall = sorted(turns)[len(turns) * 99 // 100] * 1e3
     return [
         _ratios(cost[0], cost[1]).at_most(
@@ -224,30 +206,6 @@ async def _turns_of_the_loop(turns: list[float]) -> AsyncIterator[None]:
     loop.call_soon(beat)
     yield
     going = False
-
-
-def _copies() -> tuple[float, float]:
-    """Memory that both halves of a session allocate for a payload, in payloads.
-
-    All envelopes are kept, then all messages, so every copy is still there to be counted.
-    """
-    outbox = Outbox(DEFAULT_OPTIONS, lambda key, stalled: None, lambda: None)
-    outbox.connected(Peer(Resume(0, (), ()), DEFAULT_OPTIONS.credits))
-    delivered: list[Message] = []
-    inbox = Inbox(
-        DEFAULT_OPTIONS, lambda message, release: delivered.append(message), lambda urgent: None
-    )
-    tracemalloc.start()
-    outbox.post(Payload(KEYS[0], "source", {"states": BULK}))
-    envelopes = list(iter(outbox.take, None))
-    sent, _ = tracemalloc.get_traced_memory()
-    for data in envelopes:
-        raw, view = scan(data, DEFAULT_OPTIONS.max_header_bytes)
-        inbox.receive(parse_header(raw), len(raw), view)
-    received, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    outbox.close()
-    return sent / BULK_BYTES, (received - sent) / BULK_BYTES
 
 
 async def _round_trip(bench: Bench, zmq_address: str) -> Bar:
@@ -302,15 +260,9 @@ async def _take_turns(*actions: Callable[[], Awaitable[None]]) -> list[list[floa
 
 
 async def _cpu_seconds_of(action: Callable[[], Awaitable[None]]) -> float:
-    began = _cpu_seconds()
+    began = cpu_seconds()
     await action()
-    return _cpu_seconds() - began
-
-
-def _cpu_seconds() -> float:
-    """CPU time of this process with all its threads, and so of both ends."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    return cpu_seconds() - began
 
 
 def _ratios(candidate: list[float], baseline: list[float]) -> Ratios:
