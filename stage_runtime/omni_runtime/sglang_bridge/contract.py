@@ -199,6 +199,7 @@ SEAMS: tuple[Seam, ...] = (
         "XGrammarGrammarBackend",
         ("__init__", "tokenizer", "vocab_size", "max_whitespace_cnt"),
         ("set_cache", "key", "value"),
+        ("dispatch_structural_tag", "key_string"),
     ),
     Seam("sglang.srt.sampling.sampling_batch_info", "SamplingBatchInfo"),
     Seam("sglang.srt.constrained.base_grammar_backend", "BaseGrammarObject"),

@@ -6,6 +6,7 @@ shown as nothing and so is none of any grammar's text: it cannot slip into a JSO
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
 
 NAME = "xgrammar"
+_CONTROL = frozenset(range(0x20)) - frozenset(b"\r\n")
 MOST_COMPILED = 128
 """Grammars kept for requests to come; a large one takes some megabytes."""
 
@@ -49,18 +51,39 @@ class TokenBytes:
 
 
 class Grammars(XGrammarGrammarBackend):
-    """Compiles grammars, and keeps those used last: SGLang's own keeps all there ever were."""
+    """Compiles grammars, and keeps those used last: SGLang's own keeps all there ever were.
 
-    def __init__(self, vocabulary: TokenBytes, size: int, whitespace: int | None) -> None:
-        super().__init__(vocabulary, size, max_whitespace_cnt=whitespace)
-        info, _ = vocabulary.init_xgrammar()
-        self.grammar_compiler = GrammarCompiler(info, cache_enabled=False)
+    Documents are written without tabs and other control characters. xgrammar would let them into
+    strings of bounded length, where JSON forbids them. Text around free calls may hold them.
+    """
+
+    def __init__(
+        self, pieces: Sequence[bytes], stop_token_ids: frozenset[int], whitespace: int | None
+    ) -> None:
+        written = [b"" if _CONTROL & set(piece) else piece for piece in pieces]
+        vocabulary = TokenBytes(written, stop_token_ids)
+        super().__init__(vocabulary, len(pieces), max_whitespace_cnt=whitespace)
+        self.grammar_compiler = _compiler(vocabulary)
+        everything = TokenBytes(pieces, stop_token_ids)
+        self._text = XGrammarGrammarBackend(everything, len(pieces))
+        self._text.grammar_compiler = _compiler(everything)
+
+    def dispatch_structural_tag(self, key_string: str) -> BaseGrammarObject:
+        """Compile a structural tag."""
+        if json.loads(key_string)["format"]["type"] == "triggered_tags":
+            return self._text.dispatch_structural_tag(key_string)
+        return super().dispatch_structural_tag(key_string)
 
     def set_cache(self, key: tuple[str, str], value: BaseGrammarObject) -> None:
         """Keep a grammar, for the first one that was kept."""
         while len(self.cache) >= MOST_COMPILED:
             del self.cache[next(iter(self.cache))]
         self.cache[key] = value
+
+
+def _compiler(vocabulary: TokenBytes) -> GrammarCompiler:
+    info, _ = vocabulary.init_xgrammar()
+    return GrammarCompiler(info, cache_enabled=False)
 
 
 def grammars_of(
@@ -75,6 +98,4 @@ def grammars_of(
         return None
     if args.grammar_backend not in (None, NAME):
         raise UnservedGrammarBackend(args.grammar_backend)
-    return Grammars(
-        TokenBytes(pieces, stop_token_ids), len(pieces), args.constrained_json_max_whitespace_cnt
-    )
+    return Grammars(pieces, stop_token_ids, args.constrained_json_max_whitespace_cnt)
