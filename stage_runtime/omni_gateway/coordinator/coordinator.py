@@ -52,6 +52,9 @@ from omni_wire.messages import Abort, Drain, RequestView, Submit
 
 logger = EventLogger(__name__)
 
+STOOD_STILL = 0.1
+"""Part of a lease by which a timer may be late before this process counts as having stood still."""
+
 
 class Coordinator:
     """Binds requests to replicas, gathers their output, and ends each of them exactly once.
@@ -306,6 +309,11 @@ class Coordinator:
         self._timer = asyncio.get_running_loop().call_at(moment, self._wake)
 
     def _wake(self) -> None:
+        assert self._timer is not None, "only the timer wakes"
+        now = time.monotonic()
+        if now - self._timer.when() > STOOD_STILL * self.state.options.lease_seconds:
+            # What replicas said while this process stood still has yet to be read.
+            self.state.directory.hear_everybody(now)
         self._timer = None
         self.apply(TimePassed())
 

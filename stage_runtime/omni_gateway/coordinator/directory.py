@@ -207,6 +207,11 @@ class Directory:
             if replica is not None:
                 replica.cold.discard(warm_up)
 
+    def hear_everybody(self, now: float) -> None:
+        """Count silence anew: until now it was this process that did not listen."""
+        for replica in self:
+            replica.heard = now
+
     def silent_since(self, now: float) -> list[int]:
         """Return replicas from which nothing was heard for a lease."""
         limit = now - self.lease_seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -196,6 +197,20 @@ async def test_only_requests_on_a_dead_replica_fail_and_new_ones_go_elsewhere() 
     assert changes[-1].reasons.keys() == {"speaker", "sound"}
     pipeline.group("speaker").start()
     assert changes[-1].ready
+
+
+async def test_a_gateway_that_stood_still_gives_nobody_up_for_it() -> None:
+    pipeline = FakePipeline(CoordinatorOptions(lease_seconds=0.2))
+    unready = asyncio.Event()
+    pipeline.coordinator.watch_readiness(lambda now: None if now.ready else unready.set())
+
+    time.sleep(0.5)  # noqa: ASYNC251  # a machine too busy to run this process
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not unready.is_set()
+
+    async with asyncio.timeout(10):
+        await unready.wait()
 
 
 async def test_a_request_waits_for_a_replica_only_so_long() -> None:
