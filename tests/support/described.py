@@ -34,12 +34,12 @@ COMMANDS = (
     f"kubectl omni status {NAME}",
 )
 _VARYING = (
+    r"(?<=-)[0-9a-z]{6,10}-[0-9a-z]{5}\b",
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     r"\b[0-9a-f]{8}(?:[0-9a-f]{8})?\b",
     r"(?<=Resource Version:)\s+\d+",
     r"(?<=  )\S+(?=\s+omnipipe-operator)",
-    r"(?<=-)[0-9a-z]{8,10}-[0-9a-z]{5}\b",
 )
 
 

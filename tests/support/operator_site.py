@@ -298,7 +298,7 @@ def _kubeconfig(directory: Path, proxy: ApiProxy) -> Path:
 def _options(namespace: str, kubeconfig: Path) -> Options:
     return Options(
         release=Release(stage_image="omnipipe/stage:test", gateway_image="omnipipe/gateway:test"),
-        lease=LeaseOptions(namespace, duration=3.0, renew_deadline=2.0, retry=0.5),
+        lease=LeaseOptions(namespace, duration=9.0, renew_deadline=6.0, retry=0.5),
         namespaces=(namespace,),
         kubeconfig=kubeconfig,
         backoff=Backoff(first=0.05, limit=1.0),
