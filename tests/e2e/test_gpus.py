@@ -67,7 +67,7 @@ def test_groups_in_one_pod_share_a_device_through_an_mps_sidecar(node: Node) -> 
         gpuSharing={"mode": "Sidecar", "deviceClassName": FAKE_CLASS},
     )
     for group in GROUPS:
-        manifest["spec"]["groups"][group]["podTemplate"] = pod_template()
+        manifest["spec"]["groups"][group]["podTemplate"] = pod_template(*GROUPS)
 
     with answering(node, manifest, programs()) as pipeline:
         (pod,) = pipeline.pods("gpu0")

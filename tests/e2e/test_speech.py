@@ -167,12 +167,10 @@ def colocated() -> Manifest:
     variables = {"SGLANG_PLATFORM": "omnipipe_cpu", "TORCHDYNAMO_DISABLE": "1"}
     env = [{"name": name, "value": value} for name, value in variables.items()]
     names = [name.replace("_", "-") for name in ON_GPUS]
-    shared = merged(media["podTemplate"], pod_template())
-    shared["spec"]["containers"] = [{"name": name, "env": env} for name in names]
-    shared["spec"]["initContainers"] = [
-        *pod_template()["spec"]["initContainers"],
-        *media["podTemplate"]["spec"]["initContainers"],
-    ]
+    shared = pod_template(*names)
+    for container in shared["spec"]["containers"]:
+        container["env"] += env
+    shared["spec"]["initContainers"] += media["podTemplate"]["spec"]["initContainers"]
     spec["groups"] = {"media": media}
     spec["groups"] |= {key: {**media, "podTemplate": shared} for key in ON_GPUS}
     return manifest

@@ -26,15 +26,23 @@ def programs() -> dict[str, Any]:
     }
 
 
-def pod_template() -> dict[str, Any]:
-    """Return a podTemplate that gives the program to the MPS sidecar."""
-    sidecar = {
-        "name": "mps",
-        "env": [
-            {"name": "FAKE_MPS_CALLS", "value": CALLS},
-            {"name": "PATH", "value": f"{FOLDER}:/opt/omnipipe/bin:/usr/bin:/bin"},
-        ],
+def pod_template(*containers: str) -> dict[str, Any]:
+    """Return a podTemplate that gives the program to the MPS sidecar and to these containers, as
+    NVIDIA's runtime does to every container with a GPU."""
+    volume = {"name": "fake-mps", "configMap": {"name": "fake-mps", "defaultMode": 0o755}}
+    return {
+        "spec": {
+            "initContainers": [_with_program("mps")],
+            "containers": [_with_program(name) for name in containers],
+            "volumes": [volume],
+        }
+    }
+
+
+def _with_program(container: str) -> dict[str, Any]:
+    variables = {"FAKE_MPS_CALLS": CALLS, "PATH": f"{FOLDER}:/opt/omnipipe/bin:/usr/bin:/bin"}
+    return {
+        "name": container,
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
         "volumeMounts": [{"name": "fake-mps", "mountPath": FOLDER}],
     }
-    volume = {"name": "fake-mps", "configMap": {"name": "fake-mps", "defaultMode": 0o755}}
-    return {"spec": {"initContainers": [sidecar], "volumes": [volume]}}
