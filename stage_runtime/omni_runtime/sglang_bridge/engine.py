@@ -17,6 +17,7 @@ from omni_runtime.sglang_bridge.arguments import (
     server_arguments,
 )
 from omni_runtime.sglang_bridge.contract import SEAMS, Seam, check_seams
+from omni_runtime.sglang_bridge.gloo_loop import share_gloo_loop
 from omni_runtime.sglang_bridge.kv_budget import KvBudget
 from omni_runtime.sglang_bridge.no_compiler import leave_uncompiled
 from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
@@ -120,6 +121,7 @@ def _prepare_environment(plan: EnginePlan) -> None:
     if plan.gpu_id is None:
         os.environ[PLATFORM_VARIABLE] = CPU_PLATFORM
         leave_uncompiled()
+        share_gloo_loop()
         if plan.tp_size > 1:
             shares = processor_shares(sorted(os.sched_getaffinity(0)), plan.tp_size)
             os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", shares)
