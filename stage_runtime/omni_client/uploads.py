@@ -13,8 +13,8 @@ PART_BYTES = 512 << 10
 
 
 def needs_upload(request: pb.GenerateRequest) -> bool:
-    """Return whether a request is too large for one message."""
-    return request.ByteSize() > INLINE_BYTES
+    """Return whether a request is too large for one message and has files that can go beside it."""
+    return request.ByteSize() > INLINE_BYTES and any(True for _ in _media(request))
 
 
 def upload_messages(request: pb.GenerateRequest) -> Iterator[pb.ConverseRequest]:
