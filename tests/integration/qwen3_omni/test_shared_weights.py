@@ -113,7 +113,9 @@ def test_copies_that_share_are_and_answer_as_one_that_is_alone(
             assert copy.ask(engine_tensors) == bits
             assert engine.ask(copy, cases, f"copy {index}") == words
         for copy in copies:
-            assert copy.ask(engine_tensors) == bits, "an engine wrote to its weights"
+            # By now a model may hold tensors that it works with, beside those that were loaded.
+            now = copy.ask(engine_tensors)
+            assert {slot: now.get(slot) for slot in bits} == bits, "an engine wrote to its weights"
 
 
 def test_talkers_that_share_under_omni_up_speak_as_transformers_does(
