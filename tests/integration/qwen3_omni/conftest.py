@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ pytest.importorskip("sglang")
 if TYPE_CHECKING:
     from omni_wire.messages import Payload
     from tests.support.oracle import Answer, Oracle
+    from tests.support.speech_pipeline import SpeechPipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,12 @@ def cases(oracle: Oracle) -> Mapping[str, Case]:
         payload = merged_payload(oracle, prompt, name, params)
         made[name] = Case(payload, answer, media_hidden_rows(oracle, prompt))
     return made
+
+
+@pytest.fixture(scope="session")
+def pipeline(checkpoint: Path) -> Iterator[SpeechPipeline]:
+    """The speech pipeline under `omni up`, for the tests that leave it as it is."""
+    from tests.support.speech_pipeline import speech_pipeline
+
+    with speech_pipeline(checkpoint) as running:
+        yield running

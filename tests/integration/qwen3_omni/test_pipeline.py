@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import wave
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from omni_wire.errors import ServiceError
 from tests.support import media
 from tests.support.light_client import documented_example, light_client
 from tests.support.oracle import PROMPTS, Answer, Oracle, Prompt, Settings, user
-from tests.support.speech_pipeline import SpeechPipeline, greedy, speech_pipeline
+from tests.support.speech_pipeline import SpeechPipeline, greedy
 
 TOLERANCE = 1e-5
 STEPS = "omni_stage_step_duration_seconds_count"
@@ -36,12 +36,6 @@ ENCODING = {"preprocessing", "image_encoder", "audio_encoder"}
 
 # Starting the pipeline takes most of it.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-
-
-@pytest.fixture(scope="module")
-def pipeline(checkpoint: Path) -> Iterator[SpeechPipeline]:
-    with speech_pipeline(checkpoint) as pipeline:
-        yield pipeline
 
 
 def assert_same(answer: ChatAnswer, expected: Answer) -> None:
