@@ -61,7 +61,7 @@ CHUNK = 16
 STEPS = "omni_stage_step_duration_seconds_count"
 RETRACT = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "3"}
 # Half of what the prompts take, and an engine that trusts answers to be short.
-HARDLY_ANY_MEMORY = {"max_total_tokens": 420, "schedule_conservativeness": 0.1}
+HARDLY_ANY_MEMORY = {"max_total_tokens": 340, "schedule_conservativeness": 0.1}
 
 Judge = Callable[[int], Oracle]
 
@@ -193,7 +193,8 @@ def answers_of(
         yield from answers
     for found in zip(*asked, strict=True):
         assert_cached(found, one)
-    if not one.together and not one.cached:
+    # A replica that comes up late may still be warming up.
+    if not one.together and not one.cached and launch.replicas == 1:
         assert_read(asked[0], thinker_steps(pipeline) - before, CHUNK if launch.chunked else None)
 
 
