@@ -42,11 +42,13 @@ setup-runtime:  ## Install everything, torch and SGLang included (for CPU)
 test:  ## Set up, check and run every test that this machine can run
 	@$(call sync,$(SYNC_EXTRAS)) --inexact
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore tests/e2e
+	$(BIN)/python -m pytest tests/e2e
 
 test-all:  ## The same, with what takes minutes: all of transformers' parity, all faults
 	@$(call sync,$(SYNC_EXTRAS)) --inexact
-	$(WHOLE_NODE) $(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest --ignore tests/e2e -m ""
+	$(WHOLE_NODE) $(BIN)/python -m pytest tests/e2e -m ""
 
 check: setup  ## Lint, types, import contract, generated files, lock
 	$(BIN)/ruff check --quiet
