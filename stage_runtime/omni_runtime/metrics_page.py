@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from omni_wire.listening import listening_socket
+
 REQUEST_SECONDS = 5.0
 MAX_REQUEST_BYTES = 16 * 1024
 
@@ -36,9 +38,10 @@ async def metrics_page(registry: CollectorRegistry, port: int) -> AsyncIterator[
         finally:
             writer.close()
 
-    server = await asyncio.start_server(answer, port=port, limit=MAX_REQUEST_BYTES)
+    listening = listening_socket(port)
+    server = await asyncio.start_server(answer, sock=listening, limit=MAX_REQUEST_BYTES)
     async with server:
-        yield server.sockets[0].getsockname()[1]
+        yield listening.getsockname()[1]
 
 
 def _response(request: bytes, registry: CollectorRegistry) -> bytes:

@@ -7,6 +7,6 @@ from tests.soak.soak import Load, soak
 
 @pytest.mark.slow
 async def test_every_request_ends_once_and_rightly_while_groups_are_killed() -> None:
-    load = Load(requests=150, concurrency=16, warm_up=150, kill_seconds=1.5)
+    load = Load(requests=200, concurrency=16, warm_up=150, kill_seconds=0.4)
     report = await soak(load)
     assert not report.problems, "\n".join(report.lines())

@@ -13,6 +13,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from omni_wire.listening import listening_socket
+
 Checks = Callable[[], Iterator[str]]
 """Yields what is wrong, in words; nothing when all is well."""
 
@@ -44,9 +46,9 @@ async def _serving(port: int, routes: list[web.RouteDef]) -> AsyncIterator[int]:
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, port=port)
-        await site.start()
-        yield int(runner.addresses[0][1])
+        listening = listening_socket(port)
+        await web.SockSite(runner, listening).start()
+        yield int(listening.getsockname()[1])
     finally:
         await runner.cleanup()
 

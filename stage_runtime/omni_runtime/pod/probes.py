@@ -20,6 +20,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from omni_wire.listening import listening_socket
+
 Answer = tuple[int, str]
 Probe = Callable[[], Awaitable[Answer]]
 
@@ -65,9 +67,10 @@ async def serving_probes(port: int, probes: Mapping[str, Probe]) -> AsyncIterato
             writer.close()
             open_connections.discard(task)
 
-    server = await asyncio.start_server(handle, port=port, limit=_MAX_REQUEST_BYTES)
+    listening = listening_socket(port)
+    server = await asyncio.start_server(handle, sock=listening, limit=_MAX_REQUEST_BYTES)
     async with server:
-        yield server.sockets[0].getsockname()[1]
+        yield listening.getsockname()[1]
         # Whoever waited for the end is told of it before the process is gone.
         if open_connections:
             await asyncio.wait(open_connections, timeout=_LAST_ANSWER_SECONDS)
