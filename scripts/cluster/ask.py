@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from omni_client import OmniClient
-from omni_wire.messages import Tree
+from omni_client import OmniClient, Sampling, Voice, audio, image
 
 ANSWER_SECONDS = 300.0
 MOST_TOKENS = 32
+SEED = 7
 SAMPLE_RATE = 16_000
 
 
@@ -42,21 +42,13 @@ def main() -> int:
 
 def ask_by_sdk(target: str, question: str) -> tuple[str, bytes]:
     """Return words and a wav file, from the gRPC API."""
-    inputs: dict[str, Tree] = {
-        "messages": [{"role": "user", "content": question}],
-        "images": [_picture()],
-        "audios": [_sound()],
-    }
-    params: dict[str, Tree] = {
-        "max_tokens": MOST_TOKENS,
-        "talker_max_tokens": MOST_TOKENS,
-        "seed": 7,
-    }
-    with (
-        OmniClient(target, timeout_seconds=ANSWER_SECONDS) as client,
-        client.generate(inputs, modalities=["text", "audio"], params=params) as events,
-    ):
-        answer = events.answer()
+    with OmniClient(target, timeout_seconds=ANSWER_SECONDS) as client:
+        answer = client.chat(
+            [question, image(_picture()), audio(_sound())],
+            modalities=["text", "audio"],
+            sampling=Sampling(max_tokens=MOST_TOKENS, seed=SEED),
+            voice=Voice("Ethan", max_frames=MOST_TOKENS),
+        )
     return answer.text, b"" if answer.audio is None else answer.audio.to_wav()
 
 
@@ -78,7 +70,7 @@ def ask_by_openai(url: str, question: str) -> tuple[str, bytes]:
             modalities=["text", "audio"],
             audio={"voice": "Ethan", "format": "wav"},
             max_completion_tokens=MOST_TOKENS,
-            seed=7,
+            seed=SEED,
             extra_body={"talker_max_new_tokens": MOST_TOKENS},
         )
     message = answer.choices[0].message
