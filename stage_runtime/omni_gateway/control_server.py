@@ -6,7 +6,7 @@ from omni_gateway.coordinator import Coordinator, Registration, ReplicaGate
 from omni_wire.control_server import ControlServer, GroupConnection
 from omni_wire.edge import EdgeOptions, Release
 from omni_wire.errors import ConfigMismatch, InstanceLost, ServiceError
-from omni_wire.identity import RequestKey, stage_of
+from omni_wire.identity import RequestKey
 from omni_wire.messages import Abort, GatewayMessage, GroupMessage, Hello
 
 CREDIT_BYTES_PER_GROUP = 256 << 20
@@ -56,7 +56,7 @@ class _Registry:
     def _belongs(self, hello: Hello) -> bool:
         # A revision may change the configuration; its pods belong here when the routes name them.
         return hello.config_hash == self._config_hash or self._directory.routes.knows(
-            stage_of(hello.group), hello.revision
+            hello.group, hello.revision
         )
 
     def on_group(self, group: GroupConnection) -> None:

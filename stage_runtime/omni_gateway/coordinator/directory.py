@@ -227,7 +227,7 @@ class Directory:
         replica.last_bound = self._turn
 
     def _serves(self, registration: Registration) -> frozenset[str]:
-        return self.routes.serves(stage_of(registration.group), registration.revision)
+        return self.routes.serves(registration.group, registration.revision)
 
     def _warm_ups_of(self, group: str) -> set[str]:
         topology = self.topology

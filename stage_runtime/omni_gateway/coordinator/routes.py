@@ -15,14 +15,15 @@ class Routes:
     """The revisions that requests may be bound to.
 
     Attributes:
-        revisions: pod revision of every group, by revision of the pipeline. Empty where nobody
-            manages revisions: then a pod's own revision is the pipeline's.
+        revisions: pod revision of every group, or of each copy of one that has its own pods
+            (`talker_ar@r1`), by revision of the pipeline. Empty where nobody manages revisions:
+            then a pod's own revision is the pipeline's.
     """
 
     revisions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def serves(self, group: str, pod_revision: str) -> frozenset[str]:
-        """Return the revisions of the pipeline that a pod of a logical group belongs to."""
+        """Return the revisions of the pipeline that a pod of a group or copy belongs to."""
         if not self.revisions:
             return frozenset((pod_revision,))
         return frozenset(

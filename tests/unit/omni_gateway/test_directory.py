@@ -215,6 +215,18 @@ def test_groups_that_an_edit_left_alone_serve_both_revisions() -> None:
         assert record.bound_to(world.vocoder)
 
 
+def test_copies_of_a_group_whose_pods_differ_serve_one_revision() -> None:
+    world = World().everything("shape-1")
+    copies = {"thinker@r0": "shape-2", "thinker@r1": "shape-3"}
+    replicas = [world.up(group, revision) for group, revision in copies.items()]
+    others = {"front": "shape-1", "vocoder": "shape-1"}
+
+    world.state.directory.set_routes(Routes({"a": {**others, **copies}}))
+
+    first, second = world.submit("first"), world.submit("second")
+    assert all(any(one.bound_to(it) for one in (first, second)) for it in replicas)
+
+
 def test_pods_of_no_known_revision_get_no_request() -> None:
     world = World().everything("shape-1")
     world.state.directory.set_routes(Routes({"b": dict.fromkeys(GROUPS, "shape-2")}))
