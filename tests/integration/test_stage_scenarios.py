@@ -129,8 +129,8 @@ async def test_a_reader_that_stops_holds_back_itself_alone(run: Run) -> None:
         for n, call in enumerate(others):
             assert_spoken(call, n, 50)
         assert not slow.ended
-        # Three edges lead to the client; each holds its credit and the steps it takes to notice, which
-        # are more where others keep the processors busy. Unbounded, the stream fills 480 KiB.
+        # Three edges lead to the client; each holds its credit and the steps it takes to notice,
+        # more of them on a busy machine. Unbounded, the stream fills 480 KiB.
         assert cluster.edge_bytes < 3 * 4 * credit
         cluster.stall(slow, False)
         await cluster.end(slow)
