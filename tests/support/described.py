@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from omni_operator.controller.resources import EVENTS, Resource
+from omni_operator.controller.resources import EVENTS
 from tests.support.cluster_programs import build_program
 from tests.support.control_plane import Cluster, cluster
 from tests.support.operator_site import Site, eventually, install_definitions, open_site
@@ -47,7 +47,8 @@ async def described(running: Cluster, directory: Path) -> dict[str, str]:
     """Return what each command prints, the namespace called `default`: the plan before the example
     is applied in a namespace of its own, the others once it serves."""
     async with open_site(running, directory, private=False) as site:
-        await _offer_volume(site)
+        claim = {"namespace": site.namespace, "name": f"{NAME}-models"}
+        await site.offer_volume("100Gi", claimRef=claim)
 
         async def said(command: str) -> str:
             place = (f"--namespace={site.namespace}", f"--kubeconfig={running.kubeconfig}")
@@ -107,23 +108,6 @@ def _run(words: Sequence[str]) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-async def _offer_volume(site: Site) -> None:
-    """Make a volume for the claim of the example, which nothing here provisions."""
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": site.namespace},
-        "spec": {
-            "capacity": {"storage": "100Gi"},
-            "accessModes": ["ReadWriteMany"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "claimRef": {"namespace": site.namespace, "name": f"{NAME}-models"},
-            "hostPath": {"path": "/models"},
-        },
-    }
-    await site.post(Resource("", "v1", "PersistentVolume", "persistentvolumes").path(), volume)
 
 
 async def _is_told(site: Site) -> bool:

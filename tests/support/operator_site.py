@@ -43,6 +43,7 @@ from tests.support.pod_traffic import PlayedTraffic
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces")
+PERSISTENT_VOLUMES = Resource("", "v1", "PersistentVolume", "persistentvolumes")
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
 )
@@ -106,6 +107,26 @@ class Site:
     async def post(self, path: str, manifest: Manifest) -> Manifest:
         """Create an object of any kind."""
         return await self.client.request("POST", path, manifest)
+
+    async def offer_volume(self, capacity: str, **binding: Any) -> None:
+        """Make a volume for a claim, which nothing here provisions.
+
+        Args:
+            binding: which claim it is for, as fields of its spec.
+        """
+        spec = {
+            "capacity": {"storage": capacity},
+            "accessModes": ["ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": "/models"},
+        }
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": self.namespace},
+            "spec": spec | binding,
+        }
+        await self.post(PERSISTENT_VOLUMES.path(), volume)
 
     async def remove(self, manifest: Manifest) -> None:
         """Delete an object of any kind that the operator owns."""

@@ -102,6 +102,6 @@ def is_broken(error: Exception, device: torch.device) -> bool:
         return False
     try:
         torch.cuda.synchronize(device)
-    except Exception:
+    except Exception:  # whatever a device raises that is asked for nothing, it is lost
         return True
     return False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from omni_operator.controller.client import MERGE_PATCH
-from omni_operator.controller.resources import Resource, resource_of
+from omni_operator.controller.resources import resource_of
 from omni_operator.render.manifest import Manifest
 from tests.support.end_state import end_state
 from tests.support.operator_site import Site, eventually, pipeline
@@ -34,7 +34,7 @@ async def test_every_owned_kind_is_repaired_after_an_edit_and_after_a_deletion(s
     # Secrets may be written but not read; they are looked at on every resync.
     site.start_operator(resync_seconds=1.0)
     scaled = {"scaling": {"replicas": 1, "maxReplicas": 2}}
-    await _offer_volume(site)
+    await site.offer_volume("1Gi", storageClassName=site.namespace)
     wanted = pipeline(site, modelCache={"size": "1Gi", "storageClassName": site.namespace})
     wanted["spec"]["groups"]["front"] |= scaled
     await site.create(wanted)
@@ -79,20 +79,3 @@ async def _patch(site: Site, one: Manifest, edit: dict[str, Any]) -> None:
         edit = {"metadata": {"labels": {"app.kubernetes.io/instance": "else"}}}
     path = resource.path(site.namespace, metadata["name"])
     await site.client.request("PATCH", path, edit, MERGE_PATCH)
-
-
-async def _offer_volume(site: Site) -> None:
-    """Make a volume that the pipeline's claim is bound to; nothing provisions here."""
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": site.namespace},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": site.namespace,
-            "persistentVolumeReclaimPolicy": "Retain",
-            "hostPath": {"path": "/models"},
-        },
-    }
-    await site.post(Resource("", "v1", "PersistentVolume", "persistentvolumes").path(), volume)
