@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import TYPE_CHECKING
 
-from omni_runtime.registration import Registration
+if TYPE_CHECKING:
+    # Those who only send the signals need neither numpy nor grpc.
+    from omni_runtime.registration import Registration
 
 PAUSE = signal.SIGUSR1
 RESUME = signal.SIGUSR2
