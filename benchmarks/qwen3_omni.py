@@ -24,7 +24,8 @@ from benchmarks.idle import use_of
 from benchmarks.report import Bar, Ratios, alternate, main, seconds_of
 from omni_runtime.sglang_bridge.platform_plugin import CPU_PLATFORM, PLATFORM_VARIABLE
 from tests.support.checkpoints import tiny_checkpoint
-from tests.support.oracle import Oracle, Prompt, Settings
+from tests.support.oracle import Oracle
+from tests.support.prompts import Prompt, Settings
 from tests.support.speech_pipeline import SpeechPipeline, speech_pipeline
 
 REQUESTS = 16

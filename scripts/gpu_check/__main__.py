@@ -24,7 +24,8 @@ from scripts.gpu_check.findings import Finding, Said, compared, graphs_captured,
 
 if TYPE_CHECKING:
     from omni_cli.chat_answer import ChatAnswer
-    from tests.support.oracle import Answer, Oracle
+    from tests.support.oracle import Oracle
+    from tests.support.prompts import Answer
 
 HERE = Path(__file__).parent
 PARTS = ("speech", "shared")
@@ -96,7 +97,7 @@ def _findings(
 
 
 def _part(part: str, checkpoint: Path, judge: Oracle, flags: Sequence[str]) -> Iterator[Finding]:
-    from tests.support.oracle import PROMPTS as ALL
+    from tests.support.prompts import PROMPTS as ALL
     from tests.support.speech_pipeline import speech_pipeline
 
     speech = part == "speech"

@@ -23,7 +23,8 @@ from omni_wire.messages import Tree
 from tests.support.checkpoints import tiny_checkpoint
 from tests.support.fake_gpus.mps import pod_template, programs
 from tests.support.node import Manifest, Node, Pipeline, example, merged
-from tests.support.oracle import PROMPTS, Answer, Oracle
+from tests.support.oracle import Oracle
+from tests.support.prompts import PROMPTS, Answer
 
 pytestmark = [
     pytest.mark.node,

@@ -11,7 +11,8 @@ import torch
 
 from omni_wire.identity import RequestKey
 from omni_wire.messages import Payload, RequestView
-from tests.support.oracle import Oracle, Prompt
+from tests.support.oracle import Oracle
+from tests.support.prompts import Prompt
 
 _KINDS = {"image": "pixel_values", "video": "pixel_values_videos"}
 

@@ -22,8 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from omni_cli.chat_answer import ChatAnswer, ChatProgress
 from omni_client import OmniClient
 from omni_wire.messages import Tree
-from tests.support.oracle import VIDEO_PIXELS, Prompt, Settings
 from tests.support.ports import free_ports
+from tests.support.prompts import VIDEO_PIXELS, Prompt, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "examples" / "qwen3-omni-cpu.yaml"
@@ -122,7 +122,7 @@ def speech_pipeline(
         process = subprocess.Popen(
             [*command, "--port", "0", "--metrics-port", str(metrics_port), *settings],
             cwd=ROOT,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **(environment or {})},
             stdout=log,
             stderr=subprocess.STDOUT,
         )

@@ -38,8 +38,8 @@ def main() -> int:
         print("cannot find the weights", file=sys.stderr, flush=True)
         return 3
     awaited = [signal.SIGTERM, PAUSE, RESUME]
-    # Blocked here, so that a signal that comes before `sigwait` is not lost. Only this thread's mask
-    # is set: a thread that some library started on import would take the signal and die of it.
+    # Blocked here, so that a signal that comes before `sigwait` is not lost. Only this thread is
+    # told so: one that some library started on import would take the signal, and all would end.
     assert os.listdir("/proc/self/task") == [str(os.getpid())], "an import started a thread"
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     if "parent" in words:

@@ -14,7 +14,8 @@ pytest.importorskip("sglang")
 
 if TYPE_CHECKING:
     from omni_wire.messages import Payload
-    from tests.support.oracle import Answer, Oracle
+    from tests.support.oracle import Oracle
+    from tests.support.prompts import Answer
     from tests.support.speech_pipeline import SpeechPipeline
 
 
@@ -48,7 +49,7 @@ def oracle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Oracle
 @pytest.fixture(scope="session")
 def cases(oracle: Oracle) -> Mapping[str, Case]:
     from tests.support.encoded_prompts import media_hidden_rows, merged_payload
-    from tests.support.oracle import PROMPTS
+    from tests.support.prompts import PROMPTS
     from tests.support.speech_stages import GREEDY_SPEECH
 
     made = {}

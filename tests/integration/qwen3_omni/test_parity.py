@@ -24,17 +24,9 @@ from omni_wire.messages import StreamDone
 from tests.support import media
 from tests.support.checkpoints import tiny_checkpoint
 from tests.support.encoded_prompts import media_hidden_rows, merged_payload
-from tests.support.oracle import (
-    OTHER_PROMPTS,
-    PROMPTS,
-    Answer,
-    Oracle,
-    Prompt,
-    Settings,
-    fingerprint,
-    user,
-)
+from tests.support.oracle import Oracle, fingerprint
 from tests.support.parity_table import LAUNCHES, Launch, Round, prompts_of, rounds_of
+from tests.support.prompts import OTHER_PROMPTS, PROMPTS, Answer, Prompt, Settings, user
 from tests.support.speech_pipeline import SpeechPipeline, greedy, speech_pipeline
 from tests.support.speech_stages import (
     GREEDY_SPEECH,

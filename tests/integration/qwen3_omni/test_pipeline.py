@@ -24,7 +24,8 @@ from omni_models.media.sounds import decode_sound
 from omni_wire.errors import ServiceError
 from tests.support import media
 from tests.support.light_client import documented_example, light_client
-from tests.support.oracle import PROMPTS, Answer, Oracle, Prompt, Settings, user
+from tests.support.oracle import Oracle
+from tests.support.prompts import PROMPTS, Answer, Prompt, Settings, user
 from tests.support.speech_pipeline import SpeechPipeline, greedy
 
 TOLERANCE = 1e-5

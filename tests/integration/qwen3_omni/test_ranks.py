@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from omni_runtime.scheduler import Aborted, AbortRequest, NewRequest, RequestError
-from tests.support.oracle import PROMPTS
+from tests.support.prompts import PROMPTS
 from tests.support.ranks import start_ranks, stop_ranks
 from tests.support.speech_stages import counters, renamed, tokens_of, wait_until_free
 from tests.support.stage_process import StageProcess

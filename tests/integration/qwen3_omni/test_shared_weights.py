@@ -15,7 +15,7 @@ import pytest
 
 from omni_runtime.scheduler import NewRequest
 from omni_wire.messages import StreamDone
-from tests.support.oracle import PROMPTS
+from tests.support.prompts import PROMPTS
 from tests.support.shared_stages import engine_tensors, shared_copies
 from tests.support.speech_pipeline import speech_pipeline
 from tests.support.speech_stages import (

@@ -12,7 +12,8 @@ import torch
 from openai import OpenAI
 
 from omni_client import JsonSchema, Message, OmniClient, Sampling, Tool
-from tests.support.oracle import PROMPTS, Oracle
+from tests.support.oracle import Oracle
+from tests.support.prompts import PROMPTS
 from tests.support.speech_pipeline import SpeechPipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

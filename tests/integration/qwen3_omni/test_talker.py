@@ -26,7 +26,7 @@ from omni_runtime.scheduler import (
 from omni_wire.errors import InvalidRequest
 from omni_wire.identity import RequestKey
 from omni_wire.messages import Payload, StepFrame, StreamDone, Tree
-from tests.support.oracle import PROMPTS, Settings
+from tests.support.prompts import PROMPTS, Settings
 from tests.support.speech_stages import (
     codes_of,
     counters,

@@ -24,7 +24,7 @@ from omni_runtime.scheduler import (
 from omni_wire.errors import InvalidRequest
 from omni_wire.messages import Payload, Tree
 from tests.support.encoded_prompts import media_hidden_rows
-from tests.support.oracle import PROMPTS
+from tests.support.prompts import PROMPTS
 from tests.support.speech_stages import (
     counters,
     media_rows_of,

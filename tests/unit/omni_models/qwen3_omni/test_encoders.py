@@ -23,7 +23,8 @@ from omni_runtime.simple_scheduler import SimpleScheduler
 from omni_wire.errors import StageFailed
 from omni_wire.messages import Payload
 from tests.support import media
-from tests.support.oracle import VIDEO_PIXELS, Oracle
+from tests.support.oracle import Oracle
+from tests.support.prompts import VIDEO_PIXELS
 from tests.support.schedulers import NotingOutbox
 from tests.support.stage_events import key, payload
 

@@ -23,7 +23,8 @@ from omni_models.qwen3_omni.warm_up import speech_requests
 from omni_wire.errors import InvalidRequest, ServiceError
 from omni_wire.messages import Payload, RequestView
 from tests.support import media
-from tests.support.oracle import PROMPTS, VIDEO_PIXELS, Oracle, Prompt
+from tests.support.oracle import Oracle
+from tests.support.prompts import PROMPTS, VIDEO_PIXELS, Prompt
 from tests.support.stage_events import payload
 
 VIDEO_INPUTS: dict[str, Any] = {

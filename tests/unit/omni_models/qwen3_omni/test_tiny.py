@@ -19,7 +19,8 @@ from tests.support.checkpoints import (
     PUBLISHED_TENSORS,
     published_config,
 )
-from tests.support.oracle import PROMPTS, Oracle
+from tests.support.oracle import Oracle
+from tests.support.prompts import PROMPTS
 
 
 def _digests(folder: Path) -> dict[str, str]:
