@@ -82,6 +82,7 @@ up() {
     load "$kind" "$image"
     settings+=" --set images.$name.tag=${image##*:}"
   done <<<"$images"
+  [ "$kind" != embedded ] || awk '{print $2}' <<<"$images" | xargs "$here/node.sh" keep
   cat >"$cache/cluster.env" <<V
 export KUBECONFIG=$kubeconfig
 export PATH=$BIN:\$PATH

@@ -68,6 +68,17 @@ target_arguments() { # NAME BASE — sets `target`
   esac
 }
 
+# Several GB each: a stage image that was built over is of no more use to anyone here.
+forget_older() { # REPOSITORY TAG
+  local image name=.Name
+  [ $builder = buildah ] || name=.Repository
+  for image in $($builder images --format "{{$name}}:{{.Tag}}" 2>/dev/null); do
+    if [[ $image =~ ^$1:[0-9a-f]{12}$ && $image != "$1:$2" ]]; then
+      $builder rmi "$image" >/dev/null 2>&1 || true
+    fi
+  done
+}
+
 # The example pipelines are a layer on top of what a release ships.
 build() {
   local base name repository began id target
@@ -84,6 +95,7 @@ build() {
       --build-arg "BASE=$repository:${target[1]}" | tail -n 1)
     id=${id#sha256:}
     $builder tag "$id" "$repository:${id:0:12}"
+    forget_older "$repository" "${id:0:12}"
     say "$repository:${id:0:12} built in $((SECONDS - began)) s"
     echo "$name $repository:${id:0:12}"
   done

@@ -6,6 +6,7 @@
 #   node.sh load TAR…      import image archives
 #   node.sh has IMAGE      succeed when that image is there
 #   node.sh tag IMAGE NAME  give it one more name
+#   node.sh keep IMAGE…    forget omnipipe's other images, but for those of containers
 #   node.sh kubeconfig     print the path of its kubeconfig
 #   node.sh programs       build its programs, and nothing else
 #   node.sh stop|start P   stop or start one program (apiserver, kubelet, coredns, …), to see who minds
@@ -260,6 +261,17 @@ K
 containers() { ctr -a "$STATE/containerd.sock" -n k8s.io "$@"; }
 has_image() { containers image ls -q 2>/dev/null | grep -qx "$1"; }
 
+# Kubelet collects no images here, and those of a few builds fill a disk.
+keep() { # IMAGE…
+  local image used
+  used=$(containers container ls | awk 'NR > 1 {print $2}')
+  for image in $(containers image ls -q | grep '^localhost/omnipipe/' || true); do
+    if ! grep -qx "$image" < <(printf '%s\n' "$@" "$used"); then
+      containers image rm "$image" >/dev/null
+    fi
+  done
+}
+
 down() {
   local program task link
   # Containers first: kubelet would start them again, containerd would leave them behind.
@@ -285,6 +297,7 @@ case ${1:-} in
   programs) programs ;;
   load) shift; for archive; do containers image import "$archive" >/dev/null; done ;;
   tag) containers image tag --force "${2:?an image}" "${3:?a name}" >/dev/null ;;
+  keep) shift; keep "$@" ;;
   has) has_image "${2:?an image}" ;;
   start) start "${2:?a program}" ;;
   stop) stop "${2:?a program}" ;;
