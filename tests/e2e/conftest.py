@@ -12,11 +12,14 @@ import pytest
 
 from tests.e2e.faults import Scene
 from tests.support.cluster_load import parrot_load
+from tests.support.model_volume import model_volume
 from tests.support.node import Node, Pipeline, installed_node
 from tests.support.parrot import parrot, parrot_of_three
+from tests.support.pod_speech import SpeechModel, judged
 
-# It needs the large image of the stages, and loads torch, with which starting processes is a risk.
-collect_ignore = [] if os.environ.get("OMNIPIPE_STAGE") == "cpu" else ["test_speech.py"]
+# They need the large image of the stages.
+_SPEECH = ["test_speech.py", "test_speech_under_load.py"]
+collect_ignore = [] if os.environ.get("OMNIPIPE_STAGE") == "cpu" else _SPEECH
 
 
 @pytest.fixture(scope="package")
@@ -46,3 +49,12 @@ def scene(node: Node, three: Pipeline) -> Iterator[Scene]:
     overrides = three.object()["spec"].get("overrides", [])
     with three.client() as client, parrot_load(client) as load:
         yield Scene(node, three, load, overrides)
+
+
+@pytest.fixture(scope="package")
+def model(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpeechModel]:
+    """The tiny Qwen3-Omni on a volume of the node."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    expected = judged(folder)
+    with model_volume(node, folder) as claim:
+        yield SpeechModel(claim, expected)

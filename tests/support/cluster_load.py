@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -74,14 +74,19 @@ def ends(outcomes: list[Outcome]) -> Counter[str]:
 
 
 @contextmanager
-def parrot_load(client: OmniClient) -> Iterator[Load]:
-    """Talk to the parrot for the time of the block, at a concurrency of eight."""
+def steady_load(fault_of: Callable[[int], str]) -> Iterator[Load]:
+    """Send requests for the time of the block, at a concurrency of eight.
+
+    Args:
+        fault_of: sends the request of this number; returns what is wrong with its answer, if
+            anything.
+    """
     load, ending = Load(), threading.Event()
 
     def work(worker: int) -> None:
         number = worker
         while not ending.is_set():
-            load.outcomes.append(_ask(client, f"this is number {number}"))
+            load.outcomes.append(_outcome(fault_of, number))
             number += WORKERS
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(WORKERS)]
@@ -95,15 +100,31 @@ def parrot_load(client: OmniClient) -> Iterator[Load]:
             thread.join()
 
 
-def _ask(client: OmniClient, text: str) -> Outcome:
+@contextmanager
+def parrot_load(client: OmniClient) -> Iterator[Load]:
+    """Talk to the parrot for the time of the block."""
+
+    def fault_of(number: int) -> str:
+        text = f"this is number {number}"
+        expected = f"You said: {text}"
+        answer = client.chat(text, modalities=["text", "audio"])
+        samples = 0 if answer.audio is None else len(answer.audio.samples)
+        if answer.text == expected and samples == WORD_SAMPLES * len(expected.split()):
+            return ""
+        return f"{answer.text!r} with {samples} samples"
+
+    with steady_load(fault_of) as load:
+        yield load
+
+
+def _outcome(fault_of: Callable[[int], str], number: int) -> Outcome:
     began = time.monotonic()
 
     def outcome(end: End, detail: str = "", message: str = "") -> Outcome:
         return Outcome(end, began, time.monotonic(), detail, message)
 
-    expected = f"You said: {text}"
     try:
-        answer = client.chat(text, modalities=["text", "audio"])
+        fault = fault_of(number)
     except DeadlineExceeded as error:
         return outcome(End.LOST, str(error))
     except ServiceError as error:
@@ -111,7 +132,4 @@ def _ask(client: OmniClient, text: str) -> Outcome:
             return outcome(End.LOST, str(error))
         end = End.FAILED if error.info.retryable else End.REFUSED
         return outcome(end, error.info.reason, error.info.message)
-    samples = 0 if answer.audio is None else len(answer.audio.samples)
-    if answer.text != expected or samples != WORD_SAMPLES * len(expected.split()):
-        return outcome(End.WRONG, f"{answer.text!r} with {samples} samples")
-    return outcome(End.RIGHT)
+    return outcome(End.WRONG if fault else End.RIGHT, fault)

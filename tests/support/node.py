@@ -69,6 +69,10 @@ class Node:
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout
 
+    def apply(self, *manifests: Manifest, namespace: str = "default") -> None:
+        """Apply objects."""
+        self.kubectl("-n", namespace, "apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
     def install(self, *more: str) -> None:
         """Install or upgrade the chart and wait for the operator."""
         command = ["helm", "upgrade", "--install", "omnipipe", str(ROOT / "charts" / "omnipipe")]
@@ -145,7 +149,7 @@ class Pipeline:
 
     def apply(self, *manifests: Manifest) -> None:
         """Apply objects."""
-        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+        self.node.apply(*manifests, namespace=self.namespace)
 
     def read(self, *words: str) -> Any:
         """Return what `kubectl get` finds, parsed."""
