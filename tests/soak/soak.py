@@ -42,14 +42,14 @@ class Load:
     """How hard it goes.
 
     Attributes:
-        kill_seconds: mean time between two kills.
+        kill_requests: mean number of requests that end between two kills.
         step_seconds: how long a step of the writer and the speaker takes.
     """
 
     requests: int = 2000
     concurrency: int = 64
     warm_up: int = 600
-    kill_seconds: float = 4.0
+    kill_requests: int = 100
     step_seconds: float = 0.002
     seed: int = 0
 
@@ -112,6 +112,25 @@ class Report:
         yield from (f"PROBLEM: {problem}" for problem in self.problems)
 
 
+class Progress:
+    """The requests that have ended, for whoever waits for more of them."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self._changed = asyncio.Event()
+
+    def add(self, outcome: Outcome) -> None:
+        """Note how a request ended."""
+        self.outcomes.append(outcome)
+        self._changed.set()
+
+    async def reached(self, count: int) -> None:
+        """Wait until so many have ended."""
+        while len(self.outcomes) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
 async def soak(load: Load) -> Report:
     """Run the whole soak and report."""
     report = Report(load)
@@ -141,8 +160,9 @@ async def _under_load(pipeline: LocalPipeline, report: Report) -> None:
         report.before = await resting(pipeline.pids | {"launcher": pipeline.pid})
         plans = [Plan.drawn(random, LEAVING) for _ in range(load.requests)]
         began = time.monotonic()
-        async with killing(pipeline, load.kill_seconds, random) as report.kills:
-            report.outcomes = await _ask_all(stub, plans, load)
+        progress = Progress()
+        async with killing(pipeline, load, progress, random) as report.kills:
+            report.outcomes = await _ask_all(stub, plans, load, progress)
         report.seconds = time.monotonic() - began
         for name in report.kills:
             await pipeline.recovered(name)
@@ -151,36 +171,45 @@ async def _under_load(pipeline: LocalPipeline, report: Report) -> None:
 
 
 async def _ask_all(
-    stub: pb_grpc.GatewayServiceAsyncStub, plans: list[Plan], load: Load
+    stub: pb_grpc.GatewayServiceAsyncStub,
+    plans: list[Plan],
+    load: Load,
+    progress: Progress | None = None,
 ) -> list[Outcome]:
     """Send every request, so many at a time."""
-    outcomes: list[Outcome] = []
+    progress = progress or Progress()
     waiting = iter(plans)
 
     async def client() -> None:
         for plan in waiting:
             outcome = await ask(stub, plan)
-            outcomes.append(outcome)
+            progress.add(outcome)
             if outcome.retryable:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(load.concurrency):
             tasks.create_task(client())
-    return outcomes
+    return progress.outcomes
 
 
 @asynccontextmanager
 async def killing(
-    pipeline: LocalPipeline, mean_seconds: float, random: Random
+    pipeline: LocalPipeline, load: Load, progress: Progress, random: Random
 ) -> AsyncIterator[Counter[str]]:
-    """Kill a group every now and then for the time of the block; yield who was killed."""
+    """Kill a group every now and then until all requests have ended; yield who was killed.
+
+    By their number and not by a clock: on a slow machine a clock would kill what has hardly begun.
+    """
     kills: Counter[str] = Counter()
 
-    enough = asyncio.Event()
-
     async def kill() -> None:
-        while not await _set_within(enough, random.uniform(0.5, 1.5) * mean_seconds):
+        mean = load.kill_requests
+        while True:
+            due = len(progress.outcomes) + random.randint(mean // 2, 3 * mean // 2)
+            if due > load.requests:
+                return
+            await progress.reached(due)
             groups = sorted(pipeline.pids.keys() - {GATEWAY})
             if groups:
                 name = random.choice(groups)
@@ -190,16 +219,6 @@ async def killing(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(kill())
         yield kills
-        # A kill that has begun is also waited for, so that it is counted.
-        enough.set()
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False
 
 
 async def _settled(stub: pb_grpc.GatewayServiceAsyncStub, instances: int) -> int:
