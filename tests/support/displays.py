@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from omni_runtime.launcher.supervision_events import Phase
+from tests.support.patience import PATIENT_SECONDS
 
 
 class WatchedDisplay:
@@ -38,7 +39,7 @@ class WatchedDisplay:
 
     async def saw(self, text: str, times: int = 1) -> str:
         """Wait until so many lines hold a text; return the last one."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while len(found := [line for line in self.lines if text in line]) < times:
                 self._changed.clear()
                 await self._changed.wait()

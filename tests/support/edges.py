@@ -18,6 +18,7 @@ from omni_wire.messages import EdgeMessage, OutputFrame, StepFrame, keys_of
 from omni_wire.server import WireServer
 from omni_wire.stage_server import SERVICE, StageServer
 from tests.support.links import NO_FAULTS, Faults, FaultyLink
+from tests.support.patience import PATIENT_SECONDS
 
 SOURCE = Endpoint("thinker", "", 11)
 KINDS = ("local", "grpc", "shared")
@@ -70,7 +71,7 @@ class Recorder:
 
     async def until(self, reached: Callable[[], bool]) -> None:
         """Wait for something this recorder sees; the limit only ends a broken test."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not reached():
                 self.changed.clear()
                 await self.changed.wait()
@@ -109,7 +110,7 @@ class Reports:
         self.changed.set()
 
     async def until_lost(self) -> ServiceError:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not self.lost:
                 self.changed.clear()
                 await self.changed.wait()
@@ -135,7 +136,7 @@ class Edge:
 
     async def settled(self) -> None:
         """Everything posted was received, and everything released is known to be."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             await self.sender.drain()
             while self.sender.unreleased_bytes:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0.001)

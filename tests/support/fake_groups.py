@@ -41,6 +41,7 @@ from omni_wire.messages import (
 )
 from omni_wire.tensor import Tensor
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
+from tests.support.patience import PATIENT_SECONDS
 
 STAGES = {"writer": ("writer",), "text": ("text",), "speaker": ("speaker", "sound")}
 """Groups of the two-level stream example; text and sound are its terminals."""
@@ -180,7 +181,7 @@ class FakePipeline:
 
     async def submitted(self) -> RequestKey:
         """Wait until the entry stage has the next request; returns its key."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENT_SECONDS):
             return (await self.writer.submits.get()).payload.key
 
     @asynccontextmanager
@@ -204,7 +205,7 @@ class FakePipeline:
 
     async def settled(self) -> bool:
         """Drain, and return whether nothing of any request is left."""
-        await self.coordinator.drain(5)
+        await self.coordinator.drain(PATIENT_SECONDS)
         return self.clean()
 
     def clean(self) -> bool:

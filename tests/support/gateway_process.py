@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.patience import PATIENT_SECONDS
+
 TWO_LEVEL_STREAM = Path("examples/two_level_stream/pipeline.yaml")
-START_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class GatewayProcess:
 
     async def stopped(self) -> int:
         """Wait for its end; returns the exit code."""
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(PATIENT_SECONDS):
             return await self.process.wait()
 
 
@@ -70,7 +71,7 @@ async def gateway_process(
     try:
         assert process.stdout is not None
         lines = 2 if any(one.startswith("--http=") for one in arguments) else 1
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(PATIENT_SECONDS):
             said = [(await process.stdout.readline()).decode().split()[-1] for _ in range(lines)]
         yield GatewayProcess(process, *said)
     finally:

@@ -11,6 +11,7 @@ from omni_wire.edge import Release
 from omni_wire.errors import ServiceError
 from omni_wire.identity import RequestKey
 from omni_wire.messages import GroupMessage, Hello, keys_of
+from tests.support.patience import PATIENT_SECONDS
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class KeptGroups:
 
     async def until(self, reached: Callable[[], bool]) -> None:
         """Wait for something this registry sees; the limit only ends a broken test."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not reached():
                 self.changed.clear()
                 await self.changed.wait()

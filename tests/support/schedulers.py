@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from omni_runtime.scheduler import InboxMessage, OutboxMessage, Scheduler
+from tests.support.patience import PATIENT_SECONDS
 
 Kind = TypeVar("Kind", bound=OutboxMessage)
 
@@ -29,9 +30,11 @@ class NotingOutbox:
         return [message for message in self.messages if isinstance(message, kind)]
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds that only a put can change; fail after ten seconds."""
+        """Wait until a condition holds that only a put can change; fail in the end."""
         with self._changed:
-            assert self._changed.wait_for(condition, timeout=10), f"got only {self.messages}"
+            assert self._changed.wait_for(condition, timeout=PATIENT_SECONDS), (
+                f"got only {self.messages}"
+            )
 
 
 class Steppable(Scheduler, Protocol):

@@ -28,6 +28,7 @@ from omni_wire.identity import new_incarnation
 from omni_wire.messages import AbortAck, GroupMessage, RequestView
 from omni_wire.server import WireServer
 from omni_wire.streams import ByteStream, StreamBroken
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.stage_calls import GATEWAY, Call, CallBook
 
 Transport = Literal["local", "grpc", "shm"]
@@ -169,7 +170,7 @@ class Cluster:
     async def until(self, condition: Any, what: str = "condition") -> None:
         """Wait until a condition holds that only a message to the gateway can change."""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENT_SECONDS):
                 while not condition():
                     self._changed.clear()
                     await self._changed.wait()
@@ -183,7 +184,7 @@ class Cluster:
 
     async def empty(self) -> None:
         """Wait until no stage, scheduler or edge holds anything of any request."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             # Credits come home without a word to anybody, so this has to look.
             while left := self.leftovers():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)

@@ -41,6 +41,7 @@ from omni_wire.tensor import NumpyArray, Tensor
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from omni_wire.wire_version import WIRE_VERSION
 from tests.support.fake_groups import STAGES
+from tests.support.patience import PATIENT_SECONDS
 
 HEARTBEAT_SECONDS = 0.1
 
@@ -101,7 +102,7 @@ class WireGroup:
             tasks.create_task(self.link.run())
             beating = tasks.create_task(self._beat())
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENT_SECONDS):
                     await self.welcomed.wait()
                 for instance in self.instances:
                     self.link.post(Ready(instance, True))
@@ -234,14 +235,14 @@ class WireCluster:
         """Wait for a change of readiness after which something is so."""
         changed = asyncio.Event()
         self.coordinator.watch_readiness(lambda _: changed.set())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not condition():
                 changed.clear()
                 await changed.wait()
 
     async def settled(self) -> bool:
         """Drain, and return whether nothing of any request is left."""
-        await self.coordinator.drain(10)
+        await self.coordinator.drain(PATIENT_SECONDS)
         state = self.coordinator.state
         loads = [replica.outstanding for replica in state.directory]
         return not (len(state.requests) or len(state.requests.backlog) or any(loads))

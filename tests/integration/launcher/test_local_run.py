@@ -21,6 +21,7 @@ from omni_runtime.launcher.local_run import LocalRun
 from omni_runtime.launcher.roles import Patience, Role
 from omni_runtime.process_end import process_ended
 from tests.support.displays import WatchedDisplay
+from tests.support.patience import PATIENT_SECONDS
 
 STAND_IN = (sys.executable, "-m", "tests.support.stand_in_process")
 PATIENCE = Patience(terminate=0.3, drain=0.3, kill=5, first_restart=0.01)
@@ -50,7 +51,7 @@ def pid_in(line: str) -> int:
 
 
 async def ends(pid: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         await process_ended(pid)
 
 

@@ -21,6 +21,7 @@ from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from tests.soak.requests import End, Plan, Received, ask
 from tests.support.local_pipeline import CHECKOUT, OMNI, LocalPipeline, local_pipeline
+from tests.support.patience import PATIENT_SECONDS
 
 READY = "the gateway listens on"
 SPOKEN = Plan(start=7, count=5, speaks=True, leaves_after=None)
@@ -45,7 +46,7 @@ async def echo(pipeline: LocalPipeline, text: str) -> Any:
     """Send a text through the stream call and return the final answer."""
     request = pb.GenerateRequest(inputs={"text": to_proto(text)})
     async with gateway(pipeline) as stub:
-        events = [event async for event in stub.GenerateStream(request, timeout=30)]
+        events = [event async for event in stub.GenerateStream(request, timeout=PATIENT_SECONDS)]
     [final] = [event.output for event in events if event.output.final]
     return from_proto(final.data)
 
@@ -87,7 +88,7 @@ async def test_a_stop_lets_a_request_in_flight_finish(base: Path) -> None:
     async with local_pipeline("two_level_stream", base, *slow) as pipeline:
         await pipeline.saw(READY)
         async with gateway(pipeline) as stub:
-            call = stub.GenerateStream(plan.message(), timeout=30)
+            call = stub.GenerateStream(plan.message(), timeout=PATIENT_SECONDS)
             received.add(await anext(aiter(call)))
             stopping = asyncio.create_task(pipeline.stop())
             async for event in call:
@@ -102,7 +103,7 @@ async def test_children_die_with_a_launcher_that_is_killed(base: Path) -> None:
         pids = pipeline.pids
         os.kill(pipeline.pid, signal.SIGKILL)
         await pipeline.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENT_SECONDS):
             for pid in pids.values():
                 await process_ended(pid)
     async with local_pipeline("echo", base) as pipeline:

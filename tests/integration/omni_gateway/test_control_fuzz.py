@@ -16,6 +16,7 @@ from omni_wire.control_link import REGISTER
 from omni_wire.handshake import enclose
 from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1.session_pb2 import Header
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.wire_groups import WireCluster, wire_cluster
 
 BODIES = [field.name for field in Header.DESCRIPTOR.oneofs_by_name["body"].fields]
@@ -108,7 +109,7 @@ async def _call(
     register: Stream = cluster.channel.stream_stream(REGISTER)
     greeting = [connect(cluster.config_hash, number)] if greets else []
     call = register(_sent([*greeting, *messages]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         try:
             async for _ in call:
                 pass

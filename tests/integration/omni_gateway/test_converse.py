@@ -14,10 +14,10 @@ from omni_gateway.conversation import MAX_REQUESTS
 from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from tests.support.chat_gateway import ChatGateway
+from tests.support.patience import PATIENT_SECONDS
 
 pytestmark = pytest.mark.slow
 
-WAIT_SECONDS = 60
 ENDLESS = "count 100000"
 
 Call: TypeAlias = "grpc.aio.StreamStreamCall[pb.ConverseRequest, pb.ConverseEvent]"
@@ -58,7 +58,7 @@ class Talk:
     async def ended(self, *names: str) -> dict[str, str]:
         """Read until these requests have ended; returns the reason of each."""
         reasons: dict[str, str] = {}
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not reasons.keys() >= set(names):
                 event = await self.call.read()
                 assert isinstance(event, pb.ConverseEvent)
@@ -67,7 +67,7 @@ class Talk:
 
     async def begun(self, name: str) -> None:
         """Read until a request has said something."""
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not self.texts.get(name):
                 event = await self.call.read()
                 assert isinstance(event, pb.ConverseEvent)

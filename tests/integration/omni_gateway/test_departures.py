@@ -13,11 +13,11 @@ import pytest
 from omni_gateway.clients import Clients
 from omni_gateway.http_api.limits import HttpLimits
 from tests.support.chat_gateway import MODEL, ChatGateway, chat_gateway
+from tests.support.patience import PATIENT_SECONDS
 
 pytestmark = pytest.mark.slow
 
 CONNECTIONS = 1000
-WAIT_SECONDS = 60
 READ_BYTES = (0, 1, 17, 300, 2000, 20_000)
 """After how much of an answer its reader leaves."""
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "count 300"}]}
@@ -59,11 +59,11 @@ async def test_a_thousand_connections_that_say_nothing_are_closed_and_harm_nobod
     gateway: ChatGateway,
 ) -> None:
     opened = await asyncio.gather(*(_connected(gateway) for _ in range(CONNECTIONS)))
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_SECONDS) as client:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENT_SECONDS) as client:
         answer = await client.post("/v1/chat/completions", json=CHAT)
     assert answer.status_code == 200
 
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(PATIENT_SECONDS):
         said = await asyncio.gather(*(reader.read() for reader, _ in opened))
     assert set(said) == {b""}
     for _, writer in opened:
@@ -76,7 +76,7 @@ async def _leave(gateway: ChatGateway, sent: bytes, read: int) -> None:
     writer.write(sent)
     await writer.drain()
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(PATIENT_SECONDS):
             await reader.readexactly(read)
     except asyncio.IncompleteReadError:
         pass  # the answer was shorter
@@ -85,13 +85,13 @@ async def _leave(gateway: ChatGateway, sent: bytes, read: int) -> None:
 
 async def _becomes(gateway: ChatGateway, line: str) -> None:
     """Wait until a line stands in the metrics; asking for them is a request as well."""
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(PATIENT_SECONDS):
         while line not in await _metrics(gateway):
             pass
 
 
 async def _metrics(gateway: ChatGateway) -> str:
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_SECONDS) as client:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENT_SECONDS) as client:
         return (await client.get("/metrics")).text
 
 

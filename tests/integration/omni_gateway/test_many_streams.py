@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.chat_gateway import MODEL, ChatGateway, chat_gateway
 from tests.support.event_streams import EventReader
+from tests.support.patience import PATIENT_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ async def test_leaving_and_stalled_readers_disturb_nobody(busy: ChatGateway) -> 
 
     stalled.leave()
     assert await asyncio.to_thread(busy.settled)
-    page = (await asyncio.to_thread(httpx.get, f"{busy.url}/metrics")).text
+    page = (await asyncio.to_thread(httpx.get, f"{busy.url}/metrics", timeout=PATIENT_SECONDS)).text
     assert _count(page, "omni_gateway_chat_answers_total", "stop") == STREAMS - LEAVING
     assert _count(page, "omni_gateway_chat_answers_total", "REQUEST_ABORTED") == LEAVING + 1
     assert "omni_gateway_requests_in_flight 0.0" in page

@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.support.chat_gateway import ChatGateway
+from tests.support.patience import PATIENT_SECONDS
 
 CHECKS = (
     not_a_server_error,
@@ -45,12 +46,12 @@ def test_no_request_breaks_the_gateway(parrot: ChatGateway) -> None:
         @EXAMPLES
         @given(operation.as_strategy())
         def conforms(case: Any) -> None:
-            case.call_and_validate(checks=list(CHECKS), timeout=30)
+            case.call_and_validate(checks=list(CHECKS), timeout=PATIENT_SECONDS)
 
         conforms()
 
 
 def test_the_description_has_a_page(parrot: ChatGateway) -> None:
-    page = httpx.get(f"{parrot.url}/docs")
+    page = httpx.get(f"{parrot.url}/docs", timeout=PATIENT_SECONDS)
     assert page.status_code == 200
     assert "/openapi.json" in page.text

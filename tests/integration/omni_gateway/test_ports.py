@@ -19,6 +19,7 @@ from omni_wire.credentials import Plaintext
 from omni_wire.errors import ConfigMismatch
 from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.wire_groups import WireGroup
 
 CONFIG = TwoLevelStreamPipelineConfig(model_path="none", name="numbers")
@@ -85,7 +86,7 @@ async def test_probes_say_which_stage_is_missing_and_drain(tmp_path: Path) -> No
 
 
 async def _get(port: int, path: str) -> tuple[int, str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")

@@ -42,6 +42,7 @@ from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from tests.support.certificates import SERVER_NAME, authority
 from tests.support.chat_gateway import MODEL, SAMPLE_RATE, WORD_SAMPLES, ChatGateway, chat_gateway
+from tests.support.patience import PATIENT_SECONDS
 
 KEY = "omni-test"
 NO_RETRIES = Retries(attempts=1)
@@ -245,7 +246,7 @@ def test_clients_show_certificates_where_that_is_asked(tmp_path: Path) -> None:
         context.check_hostname = False
         if shown is not None:
             context.load_cert_chain(shown.certificate, shown.private_key)
-        return httpx.get(f"{url}/readyz", verify=context).status_code
+        return httpx.get(f"{url}/readyz", verify=context, timeout=PATIENT_SECONDS).status_code
 
     with chat_gateway(Clients(Guard(None), certificate, certificate)) as gateway:
         known = Tls(files.authority, own.certificate, own.private_key, SERVER_NAME)

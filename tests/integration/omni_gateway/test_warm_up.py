@@ -13,6 +13,7 @@ from omni_client import OmniClient
 from omni_gateway.coordinator import Readiness
 from omni_gateway.health import GATEWAY_SERVICE
 from tests.support.chat_gateway import ChatGateway, chat_gateway
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.warm_parrots import ColdParrotPipelineConfig, WarmParrotPipelineConfig
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,7 @@ FAILURE = "stage 'writer': STAGE_FAILED: the parrot fails as it was asked to"
 
 def test_a_pipeline_is_ready_once_it_is_warmed_up() -> None:
     with chat_gateway(pipeline=WarmParrotPipelineConfig) as gateway:
-        answer = httpx.get(f"{gateway.url}/readyz")
+        answer = httpx.get(f"{gateway.url}/readyz", timeout=PATIENT_SECONDS)
         assert (answer.status_code, answer.json()) == (
             200,
             {"ready": True, "stages": {}, "warm_ups": {}},
@@ -30,7 +31,9 @@ def test_a_pipeline_is_ready_once_it_is_warmed_up() -> None:
         assert _warm_ups(gateway) == {'name="words",phase="completed",reason=""': 1.0} | {
             'name="speech",phase="completed",reason=""': 1.0
         }
-        assert httpx.get(f"{gateway.url}/v1/requests").json() == {"requests": []}
+        assert httpx.get(f"{gateway.url}/v1/requests", timeout=PATIENT_SECONDS).json() == {
+            "requests": []
+        }
 
 
 def test_a_pipeline_whose_warm_up_fails_says_so_and_serves_who_asks_all_the_same() -> None:
@@ -39,7 +42,7 @@ def test_a_pipeline_whose_warm_up_fails_says_so_and_serves_who_asks_all_the_same
         OmniClient(gateway.target) as client,
     ):
         gateway.call(_told(gateway, FAILURE))
-        answer = httpx.get(f"{gateway.url}/readyz")
+        answer = httpx.get(f"{gateway.url}/readyz", timeout=PATIENT_SECONDS)
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         assert answer.json() == {"ready": False, "stages": {}, "warm_ups": {"speech": FAILURE}}
@@ -54,7 +57,7 @@ def test_a_pipeline_whose_warm_up_fails_says_so_and_serves_who_asks_all_the_same
 
 def _warm_ups(gateway: ChatGateway) -> dict[str, float]:
     name = "omni_gateway_warm_ups_total{"
-    lines = httpx.get(f"{gateway.url}/metrics").text.splitlines()
+    lines = httpx.get(f"{gateway.url}/metrics", timeout=PATIENT_SECONDS).text.splitlines()
     counted = [line.removeprefix(name).split("} ") for line in lines if line.startswith(name)]
     return {labels: float(count) for labels, count in counted}
 

@@ -47,6 +47,7 @@ from omni_wire.wire_version import WIRE_VERSION, Versions
 from tests.support.edges import SMALL
 from tests.support.groups import KeptGroups
 from tests.support.links import Faults, FaultyLink
+from tests.support.patience import PATIENT_SECONDS
 
 A, B = RequestKey("gateway", "a"), RequestKey("gateway", "b")
 HELLO = Hello(WIRE_VERSION, "hash", "rev-1", "talkers", 7, "dns:///t:1", ("talker@r0",), {"n": "1"})
@@ -79,7 +80,7 @@ class Group:
         self.changed.set()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not reached():
                 self.changed.clear()
                 await self.changed.wait()

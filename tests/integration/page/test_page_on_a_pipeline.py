@@ -12,6 +12,7 @@ from tests.support.browser import browser
 from tests.support.chat_pipeline import chat_pipeline
 from tests.support.command_line import omni
 from tests.support.page_pictures import ask, sea
+from tests.support.patience import PATIENT_SECONDS
 
 ANSWER_MS = 30_000
 
@@ -52,8 +53,10 @@ def test_doctor_finds_the_pipeline(address: str) -> None:
 
 
 def test_the_gateway_tells_who_set_each_value(address: str) -> None:
-    told = httpx.get(f"{address}/v1/pipeline", params={"config": "true"}).json()
+    told = httpx.get(
+        f"{address}/v1/pipeline", params={"config": "true"}, timeout=PATIENT_SECONDS
+    ).json()
     assert "config_cls: ChatExamplePipelineConfig" in told["config_yaml"]
     assert "examples/chat/pipeline.yaml" in told["provenance"]["name"]
     assert [one.get("modality", "") for one in told["stages"]] == ["", "text", "audio"]
-    assert "provenance" not in httpx.get(f"{address}/v1/pipeline").json()
+    assert "provenance" not in httpx.get(f"{address}/v1/pipeline", timeout=PATIENT_SECONDS).json()

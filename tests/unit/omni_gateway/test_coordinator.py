@@ -23,6 +23,7 @@ from omni_wire.errors import (
 from omni_wire.messages import RequestView
 from omni_wire.tensor import Tensor
 from tests.support.fake_groups import FakePipeline
+from tests.support.patience import PATIENT_SECONDS
 
 TEXT_ONLY = RequestView({}, {}, {"output_modalities": ["text"]})
 SPEECH = RequestView()
@@ -209,7 +210,7 @@ async def test_a_gateway_that_stood_still_gives_nobody_up_for_it() -> None:
     await asyncio.sleep(0)
     assert not unready.is_set()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         await unready.wait()
 
 

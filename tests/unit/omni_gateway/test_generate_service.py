@@ -28,6 +28,7 @@ from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from omni_wire.v1 import tensor_pb2
 from tests.support.fake_groups import FakePipeline
+from tests.support.patience import PATIENT_SECONDS
 
 BROKEN_TREE = tensor_pb2.Tree(tensor=tensor_pb2.Tensor(shape=[5]))
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -80,7 +81,7 @@ async def test_inputs_params_and_modalities_reach_the_entry_stage(
     )
     call = stub.Generate(request, metadata=(("traceparent", TRACEPARENT),))
     answer = asyncio.ensure_future(_awaited(call))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         submit = await pipeline.writer.submits.get()
 
     view = submit.payload.request
@@ -157,7 +158,7 @@ async def test_a_client_that_vanishes_stops_the_stages(pipeline: FakePipeline) -
 async def test_the_deadline_of_the_call_is_the_requests(pipeline: FakePipeline, stub: Stub) -> None:
     call = stub.Generate(pb.GenerateRequest(), timeout=30)
     answer = asyncio.ensure_future(_awaited(call))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         submit = await pipeline.writer.submits.get()
 
     assert submit.payload.deadline is not None

@@ -11,6 +11,7 @@ import pytest
 from omni_gateway import routes_file
 from omni_gateway.coordinator import Routes
 from omni_gateway.routes_file import follow_routes, parse_routes
+from tests.support.patience import PATIENT_SECONDS
 
 ONE = {"revisions": [{"name": "a", "groups": {"text": "1"}, "shapes": {}, "served": True}]}
 TWO = {"revisions": [*ONE["revisions"], {"name": "b", "groups": {"text": "2"}}]}
@@ -43,7 +44,7 @@ async def test_changes_are_followed_and_damage_is_ignored(
     path = tmp_path / "routes.json"
     seen: asyncio.Queue[Routes] = asyncio.Queue()
     following = asyncio.ensure_future(follow_routes(path, seen.put_nowait))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         path.write_text(json.dumps(ONE))
         assert (await seen.get()).revisions.keys() == {"a"}
         path.write_text("damaged")

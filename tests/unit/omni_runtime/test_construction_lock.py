@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from omni_runtime.construction_lock import construction_lock
+from tests.support.patience import PATIENT_SECONDS
 
 HOLD = (
     "import sys, time\n"
@@ -53,7 +54,7 @@ def test_a_second_builder_waits_for_the_first(tmp_path: Path) -> None:
         assert holder.stdin is not None
         holder.stdin.close()
         with construction_lock(file):
-            assert holder.wait(10) == 0
+            assert holder.wait(PATIENT_SECONDS) == 0
 
 
 def test_a_dead_builder_leaves_nothing_behind(tmp_path: Path) -> None:

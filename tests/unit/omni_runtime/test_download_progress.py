@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from omni_runtime.download_progress import telling_progress
+from tests.support.patience import PATIENT_SECONDS
 
 
 @pytest.fixture
@@ -22,10 +23,16 @@ def test_it_tells_what_is_on_disk_for_as_long_as_the_download_lasts(
 ) -> None:
     url = f"http://127.0.0.1:{port}"
     with telling_progress(tmp_path, 12, port):
-        assert httpx.get(f"{url}/progress").json() == {"bytes": 0, "of": 12}
+        assert httpx.get(f"{url}/progress", timeout=PATIENT_SECONDS).json() == {
+            "bytes": 0,
+            "of": 12,
+        }
         (tmp_path / "part").mkdir()
         (tmp_path / "part" / "model.incomplete").write_bytes(b"seven b")
-        assert httpx.get(f"{url}/progress").json() == {"bytes": 7, "of": 12}
-        assert httpx.get(f"{url}/else").status_code == 404
+        assert httpx.get(f"{url}/progress", timeout=PATIENT_SECONDS).json() == {
+            "bytes": 7,
+            "of": 12,
+        }
+        assert httpx.get(f"{url}/else", timeout=PATIENT_SECONDS).status_code == 404
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/progress")
+        httpx.get(f"{url}/progress", timeout=PATIENT_SECONDS)

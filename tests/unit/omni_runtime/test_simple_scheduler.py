@@ -22,6 +22,7 @@ from omni_runtime.scheduler import (
 from omni_runtime.simple_scheduler import SimpleScheduler
 from omni_wire.errors import InvalidRequest, StageFailed
 from omni_wire.messages import Payload
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.schedulers import DrivenScheduler, NotingOutbox
 from tests.support.stage_events import key, payload
 
@@ -119,8 +120,8 @@ def test_a_pool_computes_at_once_and_drops_what_was_aborted_meanwhile() -> None:
     together, go = threading.Barrier(3), threading.Event()
 
     def compute(item: Payload) -> Payload:
-        together.wait(10)
-        assert go.wait(10)
+        together.wait(PATIENT_SECONDS)
+        assert go.wait(PATIENT_SECONDS)
         return item
 
     scheduler = SimpleScheduler(compute, max_concurrency=2)
@@ -129,7 +130,7 @@ def test_a_pool_computes_at_once_and_drops_what_was_aborted_meanwhile() -> None:
     thread.start()
     scheduler.inbox.put(new("a"))
     scheduler.inbox.put(new("b"))
-    together.wait(10)
+    together.wait(PATIENT_SECONDS)
     scheduler.inbox.put(AbortRequest(key("a"), "left"))
     scheduler.inbox.put(AbortRequest(key("unknown"), "left"))
     scheduler.inbox.put(new("c"))
@@ -143,7 +144,7 @@ def test_a_pool_computes_at_once_and_drops_what_was_aborted_meanwhile() -> None:
     together.abort()
     outbox.wait_for(lambda: bool(outbox.of(RequestError)))
     scheduler.stop()
-    thread.join(10)
+    thread.join(PATIENT_SECONDS)
     assert not thread.is_alive()
 
 

@@ -33,6 +33,7 @@ from omni_runtime.tensor_parallel import (
 from omni_wire.messages import Payload, RequestView, StreamDone
 from omni_wire.tensor import NumpyArray
 from omni_wire.trees import to_numpy
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.schedulers import NotingOutbox
 from tests.support.stage_events import frame, key, payload
 
@@ -111,9 +112,9 @@ def test_every_rank_takes_the_same_steps(address: str) -> None:
     for outbox in outboxes:
         outbox.wait_for(lambda outbox=outbox: len(rows_of(outbox, "a")) == 20)  # type: ignore[misc]
     leader.stop()
-    threads[0].join(10)
+    threads[0].join(PATIENT_SECONDS)
     leader.inbox.close()
-    threads[1].join(10)
+    threads[1].join(PATIENT_SECONDS)
     steps = [
         [(output.step, output.keys) for output in outbox.of(StepOutput)] for outbox in outboxes
     ]

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from omni_wire.listening import listening_socket
+from tests.support.patience import PATIENT_SECONDS
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -16,5 +17,5 @@ def test_a_free_port_answers_on_both_families(host: str) -> None:
 
     with listening_socket(0) as listening:
         port = listening.getsockname()[1]
-        with socket.create_connection((host, port), timeout=5) as connection:
+        with socket.create_connection((host, port), timeout=PATIENT_SECONDS) as connection:
             assert connection.getpeername()[1] == port

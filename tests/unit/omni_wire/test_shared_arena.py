@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from omni_wire.errors import WireFormatError
 from omni_wire.shared_arena import Block, SharedArena, SharedSegment
+from tests.support.patience import PATIENT_SECONDS
 
 SIZE = 64 * 1024
 
@@ -55,7 +56,7 @@ async def test_a_block_is_in_use_until_the_last_view_is_gone(
     del view
     assert segment.take_freed() == []
     del array
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         await freed.wait()
     assert segment.take_freed() == [1]
     assert segment.in_use() == []

@@ -25,6 +25,7 @@ from omni_operator.controller.certificates import (
     tls_secret,
 )
 from tests.support.objects import read, speech
+from tests.support.patience import PATIENT_SECONDS
 
 SECRET = bytes(range(32))
 NAME = "demo.default.omnipipe.dev"
@@ -126,7 +127,7 @@ def _shake_hands(directory: Path, server: TlsFiles, client: TlsFiles) -> Excepti
     ]
     here, there = socket.socketpair()
     for one in (here, there):
-        one.settimeout(10.0)
+        one.settimeout(PATIENT_SECONDS)
     caught: list[Exception] = []
 
     def serve() -> None:
