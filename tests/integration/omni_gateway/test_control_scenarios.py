@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import grpc
@@ -29,10 +29,11 @@ from omni_wire.trees import from_proto
 from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.wire_version import WIRE_VERSION, Versions
 from tests.support.links import Faults, FaultyLink
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.wire_groups import WireCluster, WireGroup, wire_cluster
 
 Call: TypeAlias = "grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateEvent]"
-OPTIONS = CoordinatorOptions(lease_seconds=2.0, route_wait_seconds=5.0)
+OPTIONS = CoordinatorOptions(lease_seconds=PATIENT_SECONDS, route_wait_seconds=PATIENT_SECONDS)
 TEXT = ["text"]
 FROM_THE_FUTURE = EdgeOptions(versions=Versions(WIRE_VERSION + 2, WIRE_VERSION + 1))
 
@@ -49,15 +50,21 @@ class Pipeline:
     async def begun(self, *, modalities: list[str] | None = None) -> tuple[Call, RequestKey]:
         """Start a stream; returns it and its key once the entry stage has the request."""
         call = self.cluster.stub.GenerateStream(pb.GenerateRequest(modalities=modalities))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENT_SECONDS):
             submit = await self.writer.submits.get()
             await call.read()
         return call, submit.payload.key
 
 
 @pytest.fixture
-async def pipeline() -> AsyncIterator[Pipeline]:
-    async with wire_cluster(OPTIONS) as cluster:
+def options() -> CoordinatorOptions:
+    """What the gateway tolerates: nobody is lost to it because this machine is busy."""
+    return OPTIONS
+
+
+@pytest.fixture
+async def pipeline(options: CoordinatorOptions) -> AsyncIterator[Pipeline]:
+    async with wire_cluster(options) as cluster:
         groups = [await cluster.group(name) for name in ("writer", "text", "speaker")]
         yield Pipeline(cluster, *groups)
 
@@ -73,7 +80,7 @@ async def test_a_client_may_leave_after_any_number_of_chunks(pipeline: Pipeline,
     call.cancel()
 
     for group in (pipeline.writer, pipeline.text, pipeline.speaker):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENT_SECONDS):
             assert (await group.aborts.get()).key == key
     pipeline.text.output([key], "text", {"number": [99]})
     pipeline.text.complete(key, "text")
@@ -87,7 +94,7 @@ async def test_an_id_is_refused_until_every_group_let_go_of_it(pipeline: Pipelin
     first = stub.GenerateStream(pb.GenerateRequest(request_id="same"))
     await first.read()
     first.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         abort = await pipeline.text.aborts.get()
         await pipeline.speaker.aborts.get()
 
@@ -144,7 +151,7 @@ async def test_a_replaced_process_takes_only_its_own_requests_with_it(pipeline: 
     assert outcomes.count("ok") == 2
     assert outcomes.count("INSTANCE_LOST") == 2
     assert pipeline.cluster.coordinator.readiness.ready
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         assert isinstance(await second.lost, StaleIncarnation)
     assert await pipeline.cluster.settled()
 
@@ -163,13 +170,14 @@ async def test_readiness_ends_with_the_last_replica_and_comes_back(pipeline: Pip
     waiting = cluster.stub.GenerateStream(pb.GenerateRequest())
     await waiting.read()
     third = await cluster.group("speaker@r2")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         key = (await pipeline.writer.submits.get()).payload.key
     pipeline.text.complete(key, "text", "t")
     third.complete(key, "sound", "s")
     assert await _results(waiting) == {"text": "t", "sound": "s"}
 
 
+@pytest.mark.parametrize("options", [replace(OPTIONS, lease_seconds=2.0)], ids=["short lease"])
 async def test_a_silent_process_is_lost_and_may_come_back(pipeline: Pipeline) -> None:
     silent = await pipeline.cluster.group("text", address="unix:/silent")
     begun = [await pipeline.begun() for _ in range(2)]
@@ -179,7 +187,7 @@ async def test_a_silent_process_is_lost_and_may_come_back(pipeline: Pipeline) ->
         lambda: pipeline.cluster.coordinator.readiness.replicas["text"] == 1
     )
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         assert isinstance(await silent.lost, StaleIncarnation)
     for _, key in begun:
         pipeline.text.complete(key, "text", "t")
@@ -300,7 +308,7 @@ async def _number(call: Call) -> int:
 async def _results(call: Call) -> dict[str, object]:
     """Read a stream to its end; returns the result of each terminal."""
     results: dict[str, object] = {}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT_SECONDS):
         while isinstance(event := await call.read(), pb.GenerateEvent):
             if event.output.final:
                 results[event.output.stage] = from_proto(event.output.data)
