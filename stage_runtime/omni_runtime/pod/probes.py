@@ -26,7 +26,7 @@ Answer = tuple[int, str]
 Probe = Callable[[], Awaitable[Answer]]
 
 _HEADER_SECONDS = 5.0
-_LAST_ANSWER_SECONDS = 1.0
+_LAST_ANSWER_SECONDS = 5.0
 _NOT_ANSWERED = (
     ConnectionError,
     TimeoutError,
