@@ -12,7 +12,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -29,6 +28,7 @@ from tests.support.cluster_programs import (
     program_directory,
 )
 from tests.support.pki import Authority, write_kubeconfig, write_service_account_key
+from tests.support.ports import free_port
 
 START_SECONDS = 90.0
 
@@ -85,7 +85,7 @@ def control_plane(directory: Path, *, controllers: bool = True) -> Iterator[Clus
         controllers: whether anything happens to objects besides being stored.
     """
     programs = _programs()
-    etcd, peer, api = _free_ports(3)
+    etcd, peer, api = (free_port() for _ in range(3))
     url = f"https://127.0.0.1:{api}"
     authority = Authority(directory)
     authority.issue("apiserver", "kube-apiserver", servers=("127.0.0.1", "localhost", "10.96.0.1"))
@@ -203,11 +203,3 @@ def _wait_until_ready(url: str, directory: Path) -> None:
         time.sleep(0.1)
     said = (directory / "kube-apiserver.log").read_text()[-2000:]
     raise RuntimeError(f"kube-apiserver is not ready after {START_SECONDS:.0f} s:\n{said}")
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from omni_wire.errors import ConfigMismatch
 from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from tests.support.patience import PATIENT_SECONDS
+from tests.support.ports import free_port
 from tests.support.wire_groups import WireGroup
 
 CONFIG = TwoLevelStreamPipelineConfig(model_path="none", name="numbers")
@@ -71,9 +71,7 @@ async def test_pods_of_a_routed_revision_may_run_another_configuration(tmp_path:
 
 
 async def test_probes_say_which_stage_is_missing_and_drain(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     async with serving(tmp_path, health_port=port) as (server, _):
         assert await _get(port, "/livez") == (200, "serving")
         status, text = await _get(port, "/readyz")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import httpx
@@ -10,17 +9,11 @@ import pytest
 
 from omni_runtime.download_progress import telling_progress
 from tests.support.patience import PATIENT_SECONDS
+from tests.support.ports import free_port
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-def test_it_tells_what_is_on_disk_for_as_long_as_the_download_lasts(
-    tmp_path: Path, port: int
-) -> None:
+def test_it_tells_what_is_on_disk_for_as_long_as_the_download_lasts(tmp_path: Path) -> None:
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     with telling_progress(tmp_path, 12, port):
         assert httpx.get(f"{url}/progress", timeout=PATIENT_SECONDS).json() == {
