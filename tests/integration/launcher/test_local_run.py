@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,29 +22,36 @@ from omni_runtime.launcher.local_run import LocalRun
 from omni_runtime.launcher.roles import Patience, Role
 from omni_runtime.process_end import process_ended
 from tests.support.displays import WatchedDisplay
+from tests.support.own_signals import ended_by_signal
 from tests.support.patience import PATIENT_SECONDS
 
 STAND_IN = (sys.executable, "-m", "tests.support.stand_in_process")
-PATIENCE = Patience(terminate=0.3, drain=0.3, kill=5, first_restart=0.01)
+PATIENCE = Patience(
+    terminate=PATIENT_SECONDS, drain=PATIENT_SECONDS, kill=PATIENT_SECONDS, first_restart=0.01
+)
+HURRIED = replace(PATIENCE, terminate=0.3, drain=0.3)
+"""With those that do not end when they are told to."""
 GATEWAY = Role("gateway", stop_rank=0, drains=True)
 
 
 @asynccontextmanager
 async def running(
-    folder: Path, *roles: Role, cards: Cards | None = None, **behaviour: str
+    folder: Path,
+    *roles: Role,
+    cards: Cards | None = None,
+    patience: Patience = PATIENCE,
+    **behaviour: str,
 ) -> AsyncIterator[tuple[WatchedDisplay, asyncio.Task[int]]]:
     """Run stand-ins; whatever happens, the run is over afterwards."""
     for name, words in behaviour.items():
         (folder / name).write_text(words)
     display = WatchedDisplay()
     processes = [LocalProcess(role, Command([*STAND_IN, str(folder), role.name])) for role in roles]
-    run = asyncio.create_task(LocalRun(processes, display, PATIENCE, cards).run())
+    run = asyncio.create_task(LocalRun(processes, display, patience, cards).run())
     try:
         yield display, run
     finally:
-        while not run.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.wait([run], timeout=1)
+        await ended_by_signal(run)
 
 
 def pid_in(line: str) -> int:
@@ -104,7 +112,10 @@ async def test_a_group_whose_main_loop_stands_still_is_killed_and_restarted(
 
 
 async def test_a_stubborn_process_and_its_children_are_killed(tmp_path: Path) -> None:
-    async with running(tmp_path, Role("talker"), talker="stubborn parent") as (display, run):
+    async with running(tmp_path, Role("talker"), patience=HURRIED, talker="stubborn parent") as (
+        display,
+        run,
+    ):
         await display.saw("all ready at")
         grandchild = pid_in(await display.saw("has child"))
         os.kill(os.getpid(), signal.SIGTERM)
@@ -140,7 +151,8 @@ class RefusingCards(NoSharedCards):
 
 async def test_a_process_that_never_attaches_to_its_card_is_not_ready(tmp_path: Path) -> None:
     cards = RefusingCards()
-    async with running(tmp_path, GATEWAY, Role("talker"), cards=cards, talker="stubborn") as (
+    roles = (GATEWAY, Role("talker"))
+    async with running(tmp_path, *roles, cards=cards, patience=HURRIED, talker="stubborn") as (
         display,
         run,
     ):
@@ -152,7 +164,10 @@ async def test_a_process_that_never_attaches_to_its_card_is_not_ready(tmp_path: 
 
 @pytest.mark.parametrize("signals", [2, 3])
 async def test_impatience_shortens_a_stop(tmp_path: Path, signals: int) -> None:
-    async with running(tmp_path, Role("talker"), talker="stubborn") as (display, run):
+    async with running(tmp_path, Role("talker"), patience=HURRIED, talker="stubborn") as (
+        display,
+        run,
+    ):
         await display.saw("all ready at")
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGINT)

@@ -21,6 +21,7 @@ from omni_runtime.launcher.roles import Patience
 from tests.support import stand_in_process
 from tests.support.displays import WatchedDisplay
 from tests.support.mps import fake_host
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.pipelines import engine
 
 
@@ -53,7 +54,8 @@ async def test_a_card_is_leased_for_exactly_as_long_as_the_run(
             (folder / "talker").write_text("fails")
         program = (sys.executable, "-m", stand_in_process.__name__, name)
         options = LaunchOptions(
-            programs=Programs(program, program), patience=Patience(terminate=1, drain=1)
+            programs=Programs(program, program),
+            patience=Patience(drain=PATIENT_SECONDS, terminate=PATIENT_SECONDS),
         )
         display = WatchedDisplay()
         config = SharedPipelineConfig(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -23,6 +22,9 @@ from omni_runtime.mps.control import PIPE_VARIABLE, MpsControl
 from omni_runtime.pod.container import run_container
 from omni_runtime.pod.options import parse_options
 from tests.support.mps import fake_host
+from tests.support.own_signals import ended_by_signal
+from tests.support.patience import PATIENT_SECONDS
+from tests.support.ports import free_port
 
 STAND_IN = (sys.executable, "-m", "tests.support.stand_in_process")
 
@@ -41,15 +43,15 @@ class Container:
 
     async def get(self, path: str) -> httpx.Response:
         async with httpx.AsyncClient() as client:
-            return await client.get(f"http://127.0.0.1:{self.port}{path}", timeout=20)
+            return await client.get(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENT_SECONDS)
 
     async def post(self, path: str) -> httpx.Response:
         async with httpx.AsyncClient() as client:
-            return await client.post(f"http://127.0.0.1:{self.port}{path}", timeout=20)
+            return await client.post(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENT_SECONDS)
 
     async def becomes(self, path: str, status: int) -> None:
         """Ask until the answer has a status."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while True:
                 try:
                     if (await self.get(path)).status_code == status:
@@ -67,8 +69,7 @@ async def container(folder: Path, **groups: str) -> AsyncIterator[Container]:
         model_path="none", endpoints=EndpointConfig(base_path=str(folder / "run"))
     )
     (folder / "pipeline.yaml").write_text(config_yaml(config))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = ["--config", str(folder / "pipeline.yaml"), "--pipelines", "examples.echo.topology"]
     words += ["--listen", "127.0.0.1:1", "--health-port", str(port), "--metrics-port", "2"]
     words += [word for name in groups for word in ("--group", name)]
@@ -77,9 +78,7 @@ async def container(folder: Path, **groups: str) -> AsyncIterator[Container]:
     try:
         yield Container(folder, port, task)
     finally:
-        while not task.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.wait([task], timeout=1)
+        await ended_by_signal(task)
 
 
 def pid_of(output: str, name: str) -> int:
