@@ -176,7 +176,7 @@ COMMANDS = st.sampled_from([["config", "resolve"], ["config", "explain"], ["plan
 @settings(
     max_examples=150,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_whatever_is_typed_ends_with_a_status(
     command: list[str], words: list[str], folder: Path
