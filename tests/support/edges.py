@@ -30,7 +30,7 @@ SMALL = EdgeOptions(
     edge_credit_bytes=256 * 1024,
     request_credit_bytes=64 * 1024,
     bulk_credit_bytes=1024 * 1024,
-    reconnect_seconds=2.0,
+    reconnect_seconds=PATIENT_SECONDS,
     acknowledge_seconds=0.001,
     shared_bytes=512 * 1024,
 )

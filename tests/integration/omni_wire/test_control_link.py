@@ -91,12 +91,13 @@ async def gateway(
     directory: Path,
     registry: KeptGroups,
     name: str = "gw1",
-    versions: Versions | None = None,
     *,
+    versions: Versions | None = None,
+    lease_seconds: float = SMALL.reconnect_seconds,
     crash: bool = False,
 ) -> AsyncIterator[None]:
     """A gateway process; one that crashes does not say that it ends."""
-    options = replace(SMALL, versions=versions or Versions())
+    options = replace(SMALL, versions=versions or Versions(), reconnect_seconds=lease_seconds)
     control = ControlServer(name, registry, options)
     server = WireServer([SERVICE], [control.handler()], options)
     server.listen(f"unix:{directory}/gateway.sock", Plaintext())
@@ -240,7 +241,7 @@ async def test_a_gateway_that_restarted_is_another_one(tmp_path: Path) -> None:
 async def test_a_gateway_beyond_its_lease_is_lost(tmp_path: Path) -> None:
     events = Group()
     async with group(tmp_path, events):
-        async with gateway(tmp_path, KeptGroups(), crash=True):
+        async with gateway(tmp_path, KeptGroups(), lease_seconds=0.5, crash=True):
             await events.until(lambda: bool(events.welcomes))
         await events.until(lambda: bool(events.lost))
     assert events.lost[0][0] == "gw1"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from omni_wire.credentials import Credentials, CredentialsError, MutualTls, Plaintext
+from omni_wire.edge import EdgeOptions
 from omni_wire.errors import InstanceLost
 from omni_wire.grpc_edge import GrpcEdgeSender
 from omni_wire.identity import Endpoint, RequestKey
@@ -37,11 +38,11 @@ async def served(credentials: Credentials, receiver: Recorder) -> AsyncIterator[
         stage.close()
 
 
-async def arrives(ours: Credentials, theirs: Credentials) -> bool:
+async def arrives(ours: Credentials, theirs: Credentials, options: EdgeOptions = SMALL) -> bool:
     """Whether a frame reaches a stage; False when the edge is lost instead."""
     receiver, reports = Recorder(), Reports()
     async with served(theirs, receiver) as destination:
-        sender = GrpcEdgeSender(SOURCE, destination, ours, reports, IMPATIENT)
+        sender = GrpcEdgeSender(SOURCE, destination, ours, reports, options)
         async with running(sender):
             sender.post(FRAME)
             await sender.drain()
@@ -78,7 +79,7 @@ async def test_nobody_else_is_let_in(case: str, tmp_path: Path) -> None:
         case "other name":
             assert isinstance(ours, MutualTls)
             ours = replace(ours, server_name="gateway.omni.test")
-    assert not await arrives(ours, theirs)
+    assert not await arrives(ours, theirs, IMPATIENT)
 
 
 async def test_a_renewed_certificate_serves_the_next_connection(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ from omni_runtime.weight_share.modules import filled_module
 from omni_runtime.weight_share.offer import offered_weights
 from omni_runtime.weight_share.role import WeightShareRole
 from omni_runtime.weight_share.share import WeightShare
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.shared_stages import tensor_digests
 
 CPU = torch.device("cpu")
-SECONDS = 20.0
 WIDTH = 64
 
 
@@ -56,10 +56,15 @@ class Model(nn.Module):
 
 
 class Copies:
-    """Leader and followers of one model, in one process: they speak over their sockets."""
+    """Leader and followers of one model, in one process: they speak over their sockets.
 
-    def __init__(self, store: Path) -> None:
+    Args:
+        seconds: how long a follower waits for its leader.
+    """
+
+    def __init__(self, store: Path, seconds: float = PATIENT_SECONDS) -> None:
         self.store = store
+        self.seconds = seconds
         self.lost = threading.Event()
         self.shares: list[WeightShare] = []
 
@@ -71,7 +76,7 @@ class Copies:
         run_id: str = "r",
         **facts: str,
     ) -> nn.Module:
-        role = WeightShareRole(kind, self.store, run_id, 0.2)  # type: ignore[arg-type]
+        role = WeightShareRole(kind, self.store, run_id, self.seconds)  # type: ignore[arg-type]
         share = WeightShare(role, {"configuration": "c"}, lambda stage: self.lost.set())
         self.shares.append(share)
         with offered_weights("llm@r0" if kind == "leader" else "llm@r1", share):
@@ -141,7 +146,7 @@ def test_followers_may_come_late_leave_and_come_again(copies: Copies) -> None:
         copies.copy("follower")
         assert not leader.wait_unused(0)
         copies.shares.pop().close()
-        assert leader.wait_unused(SECONDS)
+        assert leader.wait_unused(PATIENT_SECONDS)
     assert not copies.lost.is_set()
 
 
@@ -149,14 +154,14 @@ def test_a_follower_is_told_when_its_leader_ends(copies: Copies) -> None:
     copies.copy("leader")
     copies.copy("follower")
     copies.shares[0].close()
-    assert copies.lost.wait(SECONDS)
+    assert copies.lost.wait(PATIENT_SECONDS)
 
 
 def test_a_follower_that_leaves_by_itself_has_lost_nothing(copies: Copies) -> None:
     copies.copy("leader")
     copies.copy("follower")
     copies.shares[1].close()
-    assert copies.shares[0].wait_unused(SECONDS)
+    assert copies.shares[0].wait_unused(PATIENT_SECONDS)
     assert not copies.lost.wait(0.2)
 
 
@@ -251,7 +256,8 @@ def test_a_leader_of_another_run_refuses(copies: Copies) -> None:
         copies.copy("follower", run_id="other")
 
 
-def test_a_leader_that_never_comes_is_an_error(copies: Copies) -> None:
+def test_a_leader_that_never_comes_is_an_error(tmp_path: Path) -> None:
+    copies = Copies(tmp_path / "store", seconds=0.2)
     with pytest.raises(LeaderAbsent, match=r"no leader offers weights at .*llm\.sock after 0\.2 s"):
         copies.copy("follower")
 
@@ -282,7 +288,7 @@ def test_a_store_deep_in_the_file_system_is_no_problem(tmp_path: Path) -> None:
 def test_nonsense_at_the_socket_does_not_stop_the_leader(copies: Copies) -> None:
     copies.copy("leader")
     for data in (b"", b"\0" * 8, b"\xff" * 64, b"\0\0\0\0\0\0\0\2[]"):
-        stranger = connect(copies.store / "llm.sock", SECONDS)
+        stranger = connect(copies.store / "llm.sock", PATIENT_SECONDS)
         os.write(stranger.fileno(), data) if data else None
         stranger.close()
     assert tensor_digests(copies.copy("follower")) == tensor_digests(filled(Model()))
