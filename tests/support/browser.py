@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.support.browser_program import chromium
+from tests.support.patience import PATIENT_SECONDS
+
+expect.set_options(timeout=PATIENT_SECONDS * 1000)
 
 _FLAGS = (
     "--autoplay-policy=no-user-gesture-required",

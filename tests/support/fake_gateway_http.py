@@ -16,6 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import uvicorn
@@ -148,7 +149,11 @@ def answer_to(text: str) -> str:
 
 def tone(place: int) -> bytes:
     """Return the sound of one word as pcm16."""
-    pitch = 190 + 35 * (place % 5)
+    return _tone(190 + 35 * (place % 5))
+
+
+@cache
+def _tone(pitch: int) -> bytes:
     angles = (2 * math.pi * pitch * i / RATE for i in range(WORD_SAMPLES))
     fades = (math.sin(math.pi * i / WORD_SAMPLES) for i in range(WORD_SAMPLES))
     values = [int(12_000 * math.sin(a) * f) for a, f in zip(angles, fades, strict=True)]
