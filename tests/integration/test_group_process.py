@@ -105,7 +105,8 @@ async def test_groups_that_die_or_drain_in_the_middle_of_a_stream() -> None:
         await gateway.until(lambda: "speaker@r0" not in gateway.groups, "the loss")
         await made.start("speaker@r0")
 
-        bound = gateway.submit("bound", params={"start": 5, "count": 200})
+        # Three seconds at least: long after the signal has arrived and was passed on.
+        bound = gateway.submit("bound", params={"start": 5, "count": 600})
         await gateway.until(lambda: bool(bound.rows.get("sound")), "the first sound")
         made.processes["writer"].send_signal(signal.SIGTERM)
         await gateway.until(lambda: gateway.groups["writer"].draining, "draining")
@@ -113,8 +114,8 @@ async def test_groups_that_die_or_drain_in_the_middle_of_a_stream() -> None:
         await gateway.end(late, bound)
         assert late.error is not None
         assert late.error.reason == "DRAINING"
-        assert bound.rows["text"] == list(range(5, 205))
-        assert len(bound.rows["sound"]) == 200
+        assert bound.rows["text"] == list(range(5, 605))
+        assert len(bound.rows["sound"]) == 600
         assert await made.processes["writer"].wait() == 0
 
 

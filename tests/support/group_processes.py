@@ -40,7 +40,7 @@ from omni_wire.messages import (
 from omni_wire.server import WireServer
 from tests.support.stage_calls import GATEWAY, Call, CallBook
 
-START_SECONDS = 60
+START_SECONDS = 100
 LEASE_SECONDS = 1.5
 
 

@@ -236,16 +236,20 @@ def test_a_row_without_text_waits_alone(talker: StageProcess, cases: Cases) -> N
 
 
 def test_a_stalled_reader_holds_its_own_row(talker: StageProcess, cases: Cases) -> None:
-    slow, quick = speech(cases["mixed"], "slow"), speech(cases["image"], "quick")
+    # Far more frames than are spoken until the stall arrives.
+    slow = speech(cases["mixed"], "slow", talker_max_tokens=150)
+    quick = speech(cases["image"], "quick")
     talker.put(*slow.messages)
     seen = until(talker, slow.key, 2)
     talker.put(Stall(slow.key), *quick.messages)
     seen += talker.until_ended([quick.key])
     assert codes_of(seen, quick.key) == frames(cases["image"])
-    assert len(codes_of(seen, slow.key)) < 24
+    held = len(codes_of(seen, slow.key))
     talker.put(Resume(slow.key))
     seen += talker.until_ended([slow.key])
-    assert codes_of(seen, slow.key) == frames(cases["mixed"])
+    said = codes_of(seen, slow.key)
+    assert held < len(said) == 150
+    assert said[:24] == frames(cases["mixed"])
 
 
 @pytest.mark.filterwarnings("ignore:Passing .repetition_penalty. with .inputs_embeds.")
