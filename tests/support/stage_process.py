@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -146,8 +147,7 @@ def _serve(
         kind, content = pipe.recv()
         match kind:
             case "put":
-                for message in content:
-                    scheduler.inbox.put(message)
+                _put_in_one_go(scheduler.inbox, content)
             case "ask":
                 send("answer", content(scheduler))
             case _:
@@ -155,3 +155,15 @@ def _serve(
                 thread.join(20)
                 # Unwinding what SGLang and torch hold takes seconds and proves nothing.
                 os._exit(0)
+
+
+def _put_in_one_go(inbox: Any, messages: Iterable[InboxMessage]) -> None:
+    """Put messages so that the scheduler's thread finds all of them or none: it does not get its
+    turn in between, however long a busy machine keeps this thread waiting."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SILENCE_SECONDS)
+    try:
+        for message in messages:
+            inbox.put(message)
+    finally:
+        sys.setswitchinterval(usual)
