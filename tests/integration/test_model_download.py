@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_hub import COMMIT, FakeHub, running
+from tests.support.patience import PROGRAM_SECONDS
 
 pytest.importorskip("huggingface_hub")
 
@@ -45,7 +46,7 @@ def downloaded(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PROGRAM_SECONDS,
     )
 
 

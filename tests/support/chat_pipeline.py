@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.patience import PROGRAM_SECONDS
+
 ROOT = Path(__file__).parents[2]
 COMMAND = (
     str(Path(sys.executable).with_name("omni")),
     *("up", "--config", "examples/chat/pipeline.yaml"),
     *("--pipelines", "examples.chat.topology", "--port", "0"),
 )
-STOP_SECONDS = 60
 
 _READY = re.compile(r"ready in .* (http://\S+)$")
 
@@ -31,7 +32,7 @@ def chat_pipeline() -> Iterator[str]:
             yield _address(process)
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=STOP_SECONDS)
+            process.communicate(timeout=PROGRAM_SECONDS)
 
 
 def _address(process: subprocess.Popen[str]) -> str:

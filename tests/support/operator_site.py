@@ -47,7 +47,8 @@ PERSISTENT_VOLUMES = Resource("", "v1", "PersistentVolume", "persistentvolumes")
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
 )
-DEADLINE_SECONDS = 40.0
+DEADLINE_SECONDS = 120.0
+"""The garbage collector alone may take half a minute to learn of a kind that was just defined."""
 POLL_SECONDS = 0.05
 START_OVER_SECONDS = 0.2
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None)

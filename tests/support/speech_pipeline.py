@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from omni_cli.chat_answer import ChatAnswer, ChatProgress
 from omni_client import OmniClient
 from omni_wire.messages import Tree
+from tests.support.patience import PROGRAM_SECONDS
 from tests.support.ports import free_ports
 from tests.support.prompts import VIDEO_PIXELS, Prompt, Settings
 
@@ -131,7 +132,7 @@ def speech_pipeline(
             yield SpeechPipeline(*addresses, Path(log.name), metrics_port)
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=60)
+            process.wait(timeout=PROGRAM_SECONDS)
 
 
 def _addresses(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:

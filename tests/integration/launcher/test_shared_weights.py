@@ -25,7 +25,7 @@ GIB = 2**30
 OWN_SHARE = 0.05
 LEADER, FOLLOWER = "engine@r0", "engine@r1"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chat_gateway import ChatGateway, chat_gateway
+from tests.support.patience import PROGRAM_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/client"
 
@@ -23,7 +24,9 @@ def parrot() -> Iterator[ChatGateway]:
 
 def run(example: str, folder: Path, *words: str) -> str:
     command = [sys.executable, str(EXAMPLES / example), *words]
-    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    shown = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=PROGRAM_SECONDS
+    )
     assert shown.returncode == 0, shown.stderr
     return shown.stdout
 

@@ -16,6 +16,7 @@ from omni_gateway.main import main
 from omni_wire.v1 import gateway_pb2 as pb
 from omni_wire.v1 import gateway_pb2_grpc as pb_grpc
 from tests.support.gateway_process import TWO_LEVEL_STREAM, gateway_process
+from tests.support.patience import PROGRAM_SECONDS
 
 IDLE_BYTES = 120_000_000
 HEAVY = {"sglang", "torch", "transformers"}
@@ -62,7 +63,11 @@ async def test_a_gateway_is_light_answers_and_stops_cleanly() -> None:
 def test_a_gateway_imports_nothing_heavy() -> None:
     code = "import sys, omni_gateway.main; print(*{name.split('.')[0] for name in sys.modules})"
     shown = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROGRAM_SECONDS,
     )
 
     assert not HEAVY & set(shown.stdout.split())

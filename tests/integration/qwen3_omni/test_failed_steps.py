@@ -27,7 +27,7 @@ from tests.support.stage_process import StageProcess
 if TYPE_CHECKING:
     from tests.integration.qwen3_omni.conftest import Case
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Cases = Mapping[str, "Case"]
 CHUNK = 64

@@ -27,6 +27,7 @@ from tests.support.full_size import (
     token_bytes,
     weight_bytes,
 )
+from tests.support.patience import PROGRAM_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = published_config()
@@ -62,7 +63,7 @@ def test_every_tensor_of_an_engine_stage_fills_its_part_of_one_parameter() -> No
         capture_output=True,
         text=True,
         check=True,
-        timeout=110,
+        timeout=PROGRAM_SECONDS,
     )
     assert json.loads(done.stdout.splitlines()[-1]) == []
 

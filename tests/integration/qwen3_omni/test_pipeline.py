@@ -25,6 +25,7 @@ from omni_wire.errors import ServiceError
 from tests.support import media
 from tests.support.light_client import documented_example, light_client
 from tests.support.oracle import Oracle
+from tests.support.patience import PROGRAM_SECONDS
 from tests.support.prompts import PROMPTS, Answer, Prompt, Settings, user
 from tests.support.speech_pipeline import SpeechPipeline, greedy
 
@@ -36,7 +37,7 @@ READERS = {"thinker", "talker_ar", "decode", "code2wav"}
 ENCODING = {"preprocessing", "image_encoder", "audio_encoder"}
 
 # Starting the pipeline takes most of it.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def assert_same(answer: ChatAnswer, expected: Answer) -> None:
@@ -267,7 +268,11 @@ def test_the_documents_program_runs_with_the_client_alone(
     (tmp_path / "cat.png").write_bytes(media.png(media.picture()))
     program = documented_example(pipeline.address)
     shown = subprocess.run(
-        [python, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [python, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
     )
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.strip()
@@ -301,6 +306,6 @@ def test_the_doctor_finds_the_run_ready(pipeline: SpeechPipeline) -> None:
 def _omni(*words: str, status: int | None = 0) -> str:
     """Run a command of `omni`; returns what it shows."""
     command = [str(Path(sys.executable).with_name("omni")), *words]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert status is None or shown.returncode == status, shown.stderr
     return shown.stdout

@@ -16,7 +16,7 @@ from tests.support.oracle import Oracle
 from tests.support.prompts import PROMPTS
 from tests.support.speech_pipeline import SpeechPipeline
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

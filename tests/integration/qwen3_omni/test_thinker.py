@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.integration.qwen3_omni.conftest import Case
     from tests.support.oracle import Oracle
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 NAMES = list(PROMPTS)
 Cases = Mapping[str, "Case"]

@@ -14,6 +14,7 @@ from omni_config.schema import EngineStageConfig, PipelineConfig, StageConfig
 from omni_config.settings import FactoryArgs
 from omni_config.vocabulary import FactorySignature, factory_signature
 from omni_models.catalog import registry
+from tests.support.patience import PROGRAM_SECONDS
 
 STAGES = [
     pytest.param(cls, stage, id=f"{name}-{stage.name}")
@@ -122,6 +123,10 @@ def test_topologies_import_nothing_heavy() -> None:
         " if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROGRAM_SECONDS,
     )
     assert done.stdout.strip() == "[]"

@@ -20,6 +20,7 @@ from tests.support.checkpoints import (
     published_config,
 )
 from tests.support.oracle import Oracle
+from tests.support.patience import PROGRAM_SECONDS
 from tests.support.prompts import PROMPTS
 
 
@@ -38,7 +39,7 @@ def test_same_seed_gives_the_same_bytes_in_another_process(
     checkpoint: Path, tmp_path: Path
 ) -> None:
     command = [str(Path(sys.executable).with_name("omni")), "models", "tiny", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=PROGRAM_SECONDS)
     assert _digests(tmp_path) == _digests(checkpoint)
 
 

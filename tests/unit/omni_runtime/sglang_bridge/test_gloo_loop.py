@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.patience import PROGRAM_SECONDS
+
 CODE = """
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -30,5 +32,7 @@ print(gathered[0].tolist(), names.count("gloo_tcp_loop"))
 
 def test_groups_share_one_thread() -> None:
     # In a process of its own: the change is for the whole process.
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=PROGRAM_SECONDS
+    )
     assert done.stdout.strip() == "[1.0, 1.0] 1", done.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.patience import PROGRAM_SECONDS
+
 CODE = """
 import sys
 from omni_runtime.sglang_bridge.no_compiler import leave_uncompiled
@@ -24,6 +26,10 @@ print([name for name in sys.modules if name.startswith(("torch._dynamo", "torch.
 def test_functions_stay_as_they_are_written() -> None:
     # In a process of its own: the change is for the whole process.
     done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", CODE],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROGRAM_SECONDS,
     )
     assert done.stdout.strip() == "[]"
