@@ -17,7 +17,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.browser_program import why_no_browser
-from tests.support.cluster_programs import which_cluster, why_no_cluster, why_no_node
+from tests.support.cluster_programs import (
+    build_programs,
+    which_cluster,
+    why_no_cluster,
+    why_no_node,
+)
 
 SKIPS_FAIL = os.environ.get("OMNIPIPE_CI") == "1"
 MAY_SKIP_IN_CI = "gpu"
@@ -65,6 +70,16 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs of Kubernetes before the first test that wants them."""
+    wanted = any(
+        item.get_closest_marker("cluster") and not item.get_closest_marker("skip")
+        for item in session.items
+    )
+    if wanted and not session.config.option.collectonly:
+        build_programs()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,7 @@ from scripts.packages import missing_packages
 
 BUILD = Path(__file__).resolve().parents[2] / "scripts" / "cluster" / "build.sh"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+TOOLS = ("helm", "kubectl", "kubeconform")
 
 
 def program_directory() -> Path:
@@ -31,6 +32,17 @@ def build_program(name: str) -> Path:
         words = (str(BUILD), str(program_directory()), name)
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     return program
+
+
+def build_programs() -> None:
+    """Build what is not there yet of everything that tests with an API server run.
+
+    Minutes where nothing is cached, which no time limit of a test allows for.
+    """
+    if shutil.which("go"):
+        own_plane = not os.environ.get("KUBECONFIG") and (has_programs() or not kind_works())
+        for name in (*(PROGRAMS if own_plane else ()), *TOOLS):
+            build_program(name)
 
 
 def why_no_cluster() -> str | None:
