@@ -21,8 +21,9 @@ from omni_runtime.mps.leasing import CardRequest, acquire_lease
 from omni_runtime.mps.process_identity import processes_with
 from omni_runtime.process_end import process_ended
 from tests.support import fake_mps_control
+from tests.support.patience import PATIENT_SECONDS
 
-TIMES = LeaseTimes(answer=5, attach=0, leave=0, quit=5, look_again=0.01)
+TIMES = LeaseTimes(answer=PATIENT_SECONDS, attach=0, leave=0, quit=PATIENT_SECONDS, look_again=0.01)
 HOLDER = """
 import asyncio, signal, sys
 from pathlib import Path

@@ -15,6 +15,7 @@ from omni_runtime.sglang_bridge.pool_counters import PoolCounters, pool_counters
 from omni_wire.identity import RequestKey
 from omni_wire.messages import Payload, Row, StepFrame, Tree
 from tests.support.encoded_prompts import key_of
+from tests.support.patience import PATIENT_SECONDS
 from tests.support.stage_process import StageProcess
 
 FACTORIES = "omni_models.qwen3_omni.factories"
@@ -134,7 +135,7 @@ def counters(stage: StageProcess) -> PoolCounters:
 
 def wait_until_free(stage: StageProcess, start: PoolCounters) -> PoolCounters:
     """Return the counters once the loop has gone idle; it may be a pass behind its last word."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENT_SECONDS
     while (now := counters(stage)) != start and time.monotonic() < deadline:
         pass
     return now
@@ -145,7 +146,7 @@ def wait_until_occupied(stage: StageProcess, rows: int) -> int:
 
     A held one counts as running between two steps, and one that has ended until the next pass.
     """
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENT_SECONDS
     while (now := _occupied(counters(stage))) != rows and time.monotonic() < deadline:
         pass
     return now

@@ -12,6 +12,7 @@ from omni_models.media.addresses import is_public
 from omni_models.media.download import Downloader
 from omni_models.media.limits import Deadline, FetchPolicy, MediaLimits
 from omni_wire.errors import ServiceError
+from tests.support.patience import PATIENT_SECONDS
 
 CONTENT = b"picture" * 100
 Answer = Callable[["Handler"], None]
@@ -224,7 +225,7 @@ def test_time_is_bounded_whatever_the_server_does(site: Site, path: str) -> None
     left = threading.Event()
 
     def silent(handler: Handler) -> None:
-        left.wait(10)
+        left.wait(PATIENT_SECONDS)
 
     def dripping(handler: Handler) -> None:
         try:
