@@ -58,13 +58,15 @@ def container_devices(
     groups: Sequence[ProcessGroup], visible: DeviceTable, all_ids: Iterable[int]
 ) -> DeviceTable:
     """Return the devices under their numbers in the plan: those of the container in order, and a
-    stand-in for each card of other pods.
+    stand-in for each card of other pods. A container without a GPU knows nothing of any.
 
     Raises:
         NotInPlan: the container has fewer GPUs than its groups use.
     """
     own = sorted({gpu for group in groups for gpu in _cards(group)})
-    if visible.visible_count is None or not own:
+    if not own:
+        return DeviceTable()
+    if visible.visible_count is None:
         return DeviceTable(has_mps_control=visible.has_mps_control)
     if len(own) > visible.visible_count:
         raise NotInPlan(

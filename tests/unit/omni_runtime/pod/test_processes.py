@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from omni_config.errors import PlanError
 from omni_config.planning.devices import Device, DeviceTable
 from omni_config.planning.environment import Host
 from omni_config.planning.plan import PipelineRuntime, prepare_pipeline_runtime
@@ -40,7 +41,7 @@ def told(*words: str) -> PodOptions:
 
 
 def planned(
-    config: PipelineConfig, options: PodOptions, *visible: Device
+    config: PipelineConfig, options: PodOptions, *visible: Device, has_mps: bool = True
 ) -> tuple[PipelineRuntime, DeviceTable]:
     def plan(devices: DeviceTable | None) -> PipelineRuntime:
         return prepare_pipeline_runtime(
@@ -48,7 +49,7 @@ def planned(
         )
 
     first = plan(None)
-    seen = DeviceTable(dict(enumerate(visible)), len(visible), has_mps_control=True)
+    seen = DeviceTable(dict(enumerate(visible)), len(visible) or None, has_mps_control=has_mps)
     groups = chosen_groups(first, options.groups)
     devices = container_devices(groups, seen, first.placement_plan.gpus)
     return plan(devices), devices
@@ -89,6 +90,14 @@ def test_a_daemon_inside_is_leased_for_the_cards_of_this_container_alone() -> No
 def test_a_daemon_of_another_container_is_found_by_the_pods_own_variables() -> None:
     found = processes(SHARED, told("--group", "talker"), CARD)
     assert "CUDA_MPS_PIPE_DIRECTORY" not in found["talker"].command.environment
+
+
+def test_a_container_without_a_gpu_needs_no_mps_program() -> None:
+    runtime, devices = planned(SHARED, told("--group", "front"), has_mps=False)
+    (front,) = pod_processes(runtime, told("--group", "front"), Host({}, 8), devices)
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in front.command.environment
+    with pytest.raises(PlanError, match="nvidia-cuda-mps-control is not on PATH"):
+        planned(SHARED, told("--group", "talker", "--mps"), CARD, has_mps=False)
 
 
 def test_ranks_meet_in_their_container_and_each_sees_its_card() -> None:
