@@ -12,10 +12,9 @@ import pytest
 
 from tests.e2e.faults import Scene
 from tests.support.cluster_load import parrot_load
-from tests.support.model_volume import model_volume
 from tests.support.node import Node, Pipeline, installed_node
 from tests.support.parrot import parrot, parrot_of_three
-from tests.support.pod_speech import SpeechModel, judged
+from tests.support.pod_speech import SpeechModel, speech_model
 
 # They need the large image of the stages.
 _SPEECH = ["test_speech.py", "test_speech_under_load.py"]
@@ -52,9 +51,6 @@ def scene(node: Node, three: Pipeline) -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="package")
-def model(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpeechModel]:
-    """The tiny Qwen3-Omni on a volume of the node."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    expected = judged(folder)
-    with model_volume(node, folder) as claim:
-        yield SpeechModel(claim, expected)
+def model(tmp_path_factory: pytest.TempPathFactory) -> SpeechModel:
+    """The tiny Qwen3-Omni."""
+    return speech_model(tmp_path_factory.mktemp("models") / "tiny")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from omni_client import OmniClient
 from tests.support import pod_speech
 from tests.support.fake_gpus.mps import programs
-from tests.support.node import Manifest, Node, Pipeline
+from tests.support.node import Node
 from tests.support.pod_speech import (
     ANSWER_SECONDS,
     GROUPS,
@@ -23,6 +21,7 @@ from tests.support.pod_speech import (
     ask,
     ask_often,
     fault_of,
+    speaking,
 )
 
 pytestmark = [
@@ -33,15 +32,6 @@ pytestmark = [
 ]
 
 REQUESTS = 8
-
-
-@contextmanager
-def running(node: Node, manifest: Manifest, *more: Manifest) -> Iterator[Pipeline]:
-    """Run a pipeline, telling how long it takes to get Ready."""
-    began = time.monotonic()
-    with node.pipeline(manifest, *more) as pipeline:
-        print(f"\nReady {time.monotonic() - began:.1f} s after kubectl apply")
-        yield pipeline
 
 
 def speakers(url: str) -> Iterator[str]:
@@ -55,7 +45,7 @@ def speakers(url: str) -> Iterator[str]:
 
 def test_speech_in_pods_is_transformers_own(node: Node, model: SpeechModel) -> None:
     with (
-        running(node, pod_speech.speech(), model.claim) as pipeline,
+        speaking(node, model, pod_speech.speech()) as pipeline,
         pod_speech.patient_client(pipeline) as client,
     ):
         assert len(pipeline.pods()) == len(GROUPS) + 1
@@ -64,7 +54,7 @@ def test_speech_in_pods_is_transformers_own(node: Node, model: SpeechModel) -> N
 
 def test_text_in_pods_is_transformers_own(node: Node, model: SpeechModel) -> None:
     with (
-        running(node, pod_speech.text_only(), model.claim) as pipeline,
+        speaking(node, model, pod_speech.text_only()) as pipeline,
         pod_speech.patient_client(pipeline) as client,
     ):
         answer = ask(client, ("text",))
@@ -74,7 +64,7 @@ def test_text_in_pods_is_transformers_own(node: Node, model: SpeechModel) -> Non
 
 def test_requests_are_spread_over_two_talkers(node: Node, model: SpeechModel) -> None:
     with (
-        running(node, pod_speech.two_talkers(), model.claim) as pipeline,
+        speaking(node, model, pod_speech.two_talkers()) as pipeline,
         pipeline.reachable() as (address, url),
         OmniClient(address, timeout_seconds=ANSWER_SECONDS) as client,
     ):
@@ -89,7 +79,7 @@ def test_requests_are_spread_over_two_talkers(node: Node, model: SpeechModel) ->
 
 def test_speech_of_pods_on_one_device_is_transformers_own(node: Node, model: SpeechModel) -> None:
     with (
-        running(node, pod_speech.on_one_claim(), model.claim) as pipeline,
+        speaking(node, model, pod_speech.on_one_claim()) as pipeline,
         pod_speech.patient_client(pipeline) as client,
     ):
         (claim,) = pipeline.read("resourceclaims")["items"]
@@ -103,7 +93,7 @@ def test_speech_of_one_pod_with_an_mps_sidecar_is_transformers_own(
     node: Node, model: SpeechModel
 ) -> None:
     with (
-        running(node, pod_speech.colocated(), model.claim, programs()) as pipeline,
+        speaking(node, model, pod_speech.colocated(), programs()) as pipeline,
         pod_speech.patient_client(pipeline) as client,
     ):
         (pod,) = pipeline.pods("gpu0")

@@ -22,7 +22,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def speech(node: Node, model: SpeechModel) -> Iterator[Pipeline]:
     """The tiny Qwen3-Omni, a pod for each group, Ready."""
-    with node.pipeline(pod_speech.speech(), model.claim) as pipeline:
+    with pod_speech.speaking(node, model, pod_speech.speech()) as pipeline:
         yield pipeline
 
 

@@ -7,6 +7,7 @@ its own: whoever loads torch should start no more programs.
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,8 +21,8 @@ from omni_client import OmniClient
 from omni_wire.messages import Tree
 from tests.support.cluster_load import Load, steady_load
 from tests.support.fake_gpus.mps import pod_template
-from tests.support.model_volume import from_volume
-from tests.support.node import Manifest, Pipeline, example, merged
+from tests.support.model_volume import from_volume, model_volume
+from tests.support.node import Manifest, Node, Pipeline, example, merged
 from tests.support.prompts import PROMPTS, Answer
 
 TINY = "examples/qwen3-omni-tiny.yaml"
@@ -59,25 +60,39 @@ _ON_CPU_ENVIRONMENT = (
 
 @dataclass(frozen=True, slots=True)
 class SpeechModel:
-    """A tiny checkpoint that pods can read.
+    """A tiny checkpoint.
 
     Attributes:
-        claim: the PersistentVolumeClaim that finds it, to be applied beside a pipeline.
+        folder: where it lies on this machine, readable for all.
         expected: transformers' answer to the question.
     """
 
-    claim: Manifest
+    folder: Path
     expected: Answer
 
 
-def judged(folder: Path) -> Answer:
-    """Write the tiny checkpoint into a new folder; return what transformers answers with it."""
+def speech_model(folder: Path) -> SpeechModel:
+    """Write the tiny checkpoint into a new folder; learn what transformers answers with it."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        answer = pool.submit(_judge, folder).result()
+        expected = pool.submit(_judge, folder).result()
     # Pods are not root.
     for path in (folder, *folder.iterdir()):
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
-    return answer
+    return SpeechModel(folder, expected)
+
+
+@contextmanager
+def speaking(
+    node: Node, model: SpeechModel, manifest: Manifest, *more: Manifest
+) -> Iterator[Pipeline]:
+    """Run a pipeline that finds the checkpoint on a volume; tell how long it takes to get Ready."""
+    began = time.monotonic()
+    with (
+        model_volume(node, model.folder) as claim,
+        node.pipeline(manifest, claim, *more) as pipeline,
+    ):
+        print(f"\nReady {time.monotonic() - began:.1f} s after kubectl apply")
+        yield pipeline
 
 
 def _judge(folder: Path) -> Answer:
