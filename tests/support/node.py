@@ -163,7 +163,8 @@ class Pipeline:
     def pods(self, group: str = "") -> list[dict[str, Any]]:
         """Return the pods of a group, or all of the pipeline, that are not on their way out."""
         selector = f"omnipipe.dev/pipeline={self.name}"
-        selector += f",omnipipe.dev/group={group}" if group else ""
+        # Names of Kubernetes have dashes where those of groups have underscores.
+        selector += f",omnipipe.dev/group={group.replace('_', '-')}" if group else ""
         found = self.read("pods", "-l", selector)["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
