@@ -131,7 +131,7 @@ def test_rank_0_notices_a_lost_rank_while_idle(address: str) -> None:
     channel, follower = joined(address)
     leader = LeaderInbox(channel)
     follower.close()
-    assert leader.wait(timeout_seconds=10)
+    assert leader.wait(timeout_seconds=PATIENT_SECONDS)
     with pytest.raises(RankLost, match="rank 1"):
         leader.drain()
     leader.close()
