@@ -211,8 +211,8 @@ async def test_bodies_together_are_bounded() -> None:
 
 
 async def status_of(gateway: ChatGateway, sent: bytes) -> bytes:
-    """Send a body, or the beginning of it; returns the status of the answer, or nothing when the end
-    of the connection overtook that."""
+    """Send a body, or the beginning of it; returns the status of the answer, or nothing when the
+    end of the connection overtook that."""
     reader, writer = await connected(gateway)
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     try:
