@@ -21,13 +21,27 @@ CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
 BODY = b" " * 1_000_000
 REFUSED = (b"429", b"")
-LIMITS = HttpLimits(body_bytes=1 << 20, body_seconds=1.0, idle_seconds=0.5, held_bytes=3 << 20)
+LIMITS = HttpLimits(
+    body_bytes=1 << 20,
+    body_seconds=PATIENT_SECONDS,
+    idle_seconds=PATIENT_SECONDS,
+    held_bytes=3 << 20,
+)
+HASTY = replace(LIMITS, body_seconds=1.0, idle_seconds=0.5)
+"""For those who do nothing: what they are given, a busy machine takes to send anything."""
 
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[ChatGateway]:
     """A gateway with small limits."""
     with chat_gateway(Clients(limits=LIMITS)) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[ChatGateway]:
+    """One that waits for nobody."""
+    with chat_gateway(Clients(limits=HASTY)) as gateway:
         yield gateway
 
 
@@ -112,9 +126,9 @@ def test_no_address_inside_the_network_is_fetched(strict: ChatGateway, url: str)
     assert "root:" not in answer.text
 
 
-def test_a_body_over_the_limit_is_refused_before_it_has_come(strict: ChatGateway) -> None:
+def test_a_body_over_the_limit_is_refused_before_it_has_come(hasty: ChatGateway) -> None:
     large = with_image("data:," + "x" * (2 << 20))
-    answer = httpx.post(strict.url + CHAT, json=large, timeout=PATIENT_SECONDS)
+    answer = httpx.post(hasty.url + CHAT, json=large, timeout=PATIENT_SECONDS)
     assert answer.status_code == 413
     assert_typed(answer)
 
@@ -125,7 +139,7 @@ def test_a_body_over_the_limit_is_refused_before_it_has_come(strict: ChatGateway
     with pytest.raises(httpx.HTTPError):
         # The answer comes while the client still writes; most clients see a broken pipe.
         httpx.post(
-            strict.url + CHAT, content=endless(), headers=JSON, timeout=PATIENT_SECONDS
+            hasty.url + CHAT, content=endless(), headers=JSON, timeout=PATIENT_SECONDS
         ).raise_for_status()
 
 
@@ -168,23 +182,23 @@ def test_other_paths_and_methods_are_refused_in_the_same_words(strict: ChatGatew
     ],
     ids=["large", "two lengths", "coding", "TLS", "empty lines"],
 )
-async def test_a_hostile_head_ends_its_connection_alone(strict: ChatGateway, head: bytes) -> None:
-    answer = await exchange(strict, head)
+async def test_a_hostile_head_ends_its_connection_alone(hasty: ChatGateway, head: bytes) -> None:
+    answer = await exchange(hasty, head)
     assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 501"))
-    alive = await exchange(strict, b"GET /livez HTTP/1.0\r\n\r\n")
+    alive = await exchange(hasty, b"GET /livez HTTP/1.0\r\n\r\n")
     assert alive.startswith(b"HTTP/1.1 200")
 
 
-async def test_drops_of_a_head_do_not_hold_a_connection(strict: ChatGateway) -> None:
-    reader, writer = await connected(strict)
+async def test_drops_of_a_head_do_not_hold_a_connection(hasty: ChatGateway) -> None:
+    reader, writer = await connected(hasty)
     writer.write(b"GET /livez HTTP/1.1\r\n")
     async with asyncio.timeout(PATIENT_SECONDS):
         assert await reader.read() == b""
     writer.close()
 
 
-async def test_a_slow_body_is_given_up(strict: ChatGateway) -> None:
-    reader, writer = await connected(strict)
+async def test_a_slow_body_is_given_up(hasty: ChatGateway) -> None:
+    reader, writer = await connected(hasty)
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: 100\r\n\r\n".encode() + b"{")
     async with asyncio.timeout(PATIENT_SECONDS):
@@ -192,22 +206,20 @@ async def test_a_slow_body_is_given_up(strict: ChatGateway) -> None:
     writer.close()
 
 
-async def test_bodies_together_are_bounded() -> None:
-    patient = replace(LIMITS, body_seconds=PATIENT_SECONDS, idle_seconds=PATIENT_SECONDS)
-    with chat_gateway(Clients(limits=patient)) as gateway:
-        bodies = [asyncio.create_task(status_of(gateway, BODY[:-1])) for _ in range(5)]
-        ended = asyncio.as_completed(bodies)
-        # Only three fit, and nobody is too slow.
-        for _ in range(2):
-            assert await next(ended) in REFUSED
-        for body in bodies:
-            body.cancel()
-        await asyncio.wait(bodies)
+async def test_bodies_together_are_bounded(strict: ChatGateway) -> None:
+    bodies = [asyncio.create_task(status_of(strict, BODY[:-1])) for _ in range(5)]
+    ended = asyncio.as_completed(bodies)
+    # Only three fit, and nobody is too slow.
+    for _ in range(2):
+        assert await next(ended) in REFUSED
+    for body in bodies:
+        body.cancel()
+    await asyncio.wait(bodies)
 
-        while await status_of(gateway, BODY) in REFUSED:
-            pass  # the gateway has yet to notice who left
-        for _ in range(4):
-            assert await status_of(gateway, BODY) == b"400"
+    while await status_of(strict, BODY) in REFUSED:
+        pass  # the gateway has yet to notice who left
+    for _ in range(4):
+        assert await status_of(strict, BODY) == b"400"
 
 
 async def status_of(gateway: ChatGateway, sent: bytes) -> bytes:
