@@ -99,4 +99,6 @@ def test_speech_of_one_pod_with_an_mps_sidecar_is_transformers_own(
         (pod,) = pipeline.pods("gpu0")
         assert [one["name"] for one in pod["status"]["initContainerStatuses"]] == ["mps"]
         assert len(pod["spec"]["containers"]) == len(ON_GPUS)
+        (told,) = [one for one in pipeline.object()["status"]["groups"] if one["name"] == "gpu0"]
+        assert told["mps"] == f"attached {len(ON_GPUS)}/{len(ON_GPUS)}"
         assert fault_of(ask(client), model.expected) == ""

@@ -128,10 +128,16 @@ class Node:
     def pipeline(self, manifest: Manifest, *more: Manifest) -> Iterator[Pipeline]:
         """Apply an OmniPipeline, and before it what it needs, in a namespace of its own; wait
         until it is Ready."""
+        with self.applied(manifest, *more) as pipeline:
+            pipeline.wait_ready()
+            yield pipeline
+
+    @contextmanager
+    def applied(self, manifest: Manifest, *more: Manifest) -> Iterator[Pipeline]:
+        """The same without the wait."""
         with self.namespace() as namespace:
             pipeline = Pipeline(self, namespace, manifest["metadata"]["name"])
             pipeline.apply(*more, manifest)
-            pipeline.wait_ready()
             yield pipeline
 
 
@@ -175,11 +181,15 @@ class Pipeline:
     def wait_ready(self) -> None:
         """Wait until the wanted revision serves and nothing is under way, gateways included."""
         gateway = f"deployment/{self.name}-gateway"
+        self.wait_condition("Ready")
+        self.kubectl("rollout", "status", gateway, TIMEOUT)
+        for condition in ("Progressing=False", "Ready"):
+            self.wait_condition(condition)
+
+    def wait_condition(self, condition: str) -> None:
+        """Wait until a condition of the object holds."""
         try:
-            self.kubectl("wait", "omni", self.name, "--for=condition=Ready", TIMEOUT)
-            self.kubectl("rollout", "status", gateway, TIMEOUT)
-            for condition in ("Progressing=False", "Ready"):
-                self.kubectl("wait", "omni", self.name, f"--for=condition={condition}", TIMEOUT)
+            self.kubectl("wait", "omni", self.name, f"--for=condition={condition}", TIMEOUT)
         except AssertionError as error:
             error.add_note(self._state())
             raise

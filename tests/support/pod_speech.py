@@ -20,7 +20,7 @@ from omni_cli.chat_answer import ChatAnswer, ChatProgress
 from omni_client import OmniClient
 from omni_wire.messages import Tree
 from tests.support.cluster_load import Load, steady_load
-from tests.support.fake_gpus.mps import pod_template
+from tests.support.fake_gpus.mps import ATTACH, pod_template
 from tests.support.model_volume import from_volume, model_volume
 from tests.support.node import Manifest, Node, Pipeline, example, merged
 from tests.support.prompts import PROMPTS, Answer
@@ -86,13 +86,22 @@ def speaking(
     node: Node, model: SpeechModel, manifest: Manifest, *more: Manifest
 ) -> Iterator[Pipeline]:
     """Run a pipeline that finds the checkpoint on a volume; tell how long it takes to get Ready."""
-    began = time.monotonic()
     with (
         model_volume(node, model.folder) as claim,
-        node.pipeline(manifest, claim, *more) as pipeline,
+        node.applied(manifest, claim, *more) as pipeline,
     ):
+        began = time.monotonic()
+        if manifest["spec"]["config"].get("mps") == "on":
+            _attach(pipeline)
+        pipeline.wait_ready()
         print(f"\nReady {time.monotonic() - began:.1f} s after kubectl apply")
         yield pipeline
+
+
+def _attach(pipeline: Pipeline) -> None:
+    pipeline.wait_condition("Routable")
+    for pod in pipeline.pod_names("gpu0"):
+        pipeline.run_in(pod, ATTACH, "mps")
 
 
 def _judge(folder: Path) -> Answer:

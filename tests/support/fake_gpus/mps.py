@@ -39,6 +39,19 @@ def pod_template(*containers: str) -> dict[str, Any]:
     }
 
 
+ATTACH = f"""
+import os, pathlib, sys
+sys.path.insert(0, "{FOLDER}")
+import fake_mps_control
+pipe = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if b"omni_runtime.group" in pathlib.Path("/proc", pid, "cmdline").read_bytes().split(b"\\0"):
+        fake_mps_control.ask(pipe, f"fake_attach {{pid}}")
+        print(pid)
+"""
+"""Attaches the groups of a pod, which compute on no GPU. Runs in its MPS container."""
+
+
 def _with_program(container: str) -> dict[str, Any]:
     variables = {"FAKE_MPS_CALLS": CALLS, "PATH": f"{FOLDER}:/opt/omnipipe/bin:/usr/bin:/bin"}
     return {
