@@ -40,7 +40,7 @@ def scene(node: Node, speech: Pipeline, model: SpeechModel) -> Iterator[Scene]:
 def test_a_changed_setting_of_the_talker_restarts_nothing_else(scene: Scene) -> None:
     others = [group for group in GROUPS if group != "talker_ar"]
     before = {group: scene.pipeline.pod_names(group) for group in GROUPS}
-    changed = {"path": "talker_ar.engine.max_running_requests", "value": 12}
+    changed = {"path": "talker_ar.engine.max_prefill_tokens", "value": 8192}
 
     row = scene.during(
         "speech: setting of the talker changed",
