@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from grpc import aio
 from grpc_status import rpc_status
 
-from omni_wire.errors import ErrorInfo, ServiceError, from_info
+from omni_wire.errors import ErrorInfo, ServiceError, Unavailable, from_info
 
 DOMAIN = "omnipipe"
 _CODES = {code.name: code for code in grpc.StatusCode}
@@ -18,6 +18,8 @@ _STATUS_KEY = "grpc-status-details-bin"
 # Keys of google.rpc.ErrorInfo.metadata that carry fields of ours.
 _STAGE = "stage"
 _RETRYABLE = "retryable"
+_CANCELLED = grpc.StatusCode.CANCELLED.name
+"""Also the text with which gRPC's servers cancel; a call cancelled on this side has another one."""
 
 
 async def abort_with(context: aio.ServicerContext[Any, Any], error: ServiceError) -> NoReturn:
@@ -55,11 +57,14 @@ def status_of(info: ErrorInfo) -> status_pb2.Status:
 def error_of(error: aio.AioRpcError | grpc.Call) -> ServiceError:
     """The error that a peer ended a call with.
 
-    A status without our detail, which a proxy or gRPC itself may send, keeps its code and text.
+    A status without our detail, which a proxy or gRPC itself may send, keeps its code and text, but
+    for the one by which gRPC ends calls that reach a server while it stops.
     """
     status = error.code().name
     message = error.details() or status
     detail = _detail_of(error)
+    if detail is None and status == message == _CANCELLED:
+        return Unavailable("the server stopped")
     if detail is None:
         return from_info(ErrorInfo(reason=status, message=message, status=status))
     details = dict(detail.metadata)
