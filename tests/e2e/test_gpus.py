@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.fake_gpus.mps import pod_template, programs
+from tests.support.fake_gpus.mps import attach, pod_template, programs
 from tests.support.node import Manifest, Node, Pipeline
 from tests.support.parrot import GROUPS, on_gpus
 
@@ -27,7 +27,10 @@ print(pid, pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\\0")[-2])
 @contextmanager
 def answering(node: Node, manifest: Manifest, *more: Manifest) -> Iterator[Pipeline]:
     """Run a pipeline and see that it answers."""
-    with node.pipeline(manifest, *more) as pipeline:
+    with node.applied(manifest, *more) as pipeline:
+        if manifest["spec"]["config"].get("mps") == "on":
+            attach(pipeline, "gpu0")
+        pipeline.wait_ready()
         with pipeline.client() as client:
             assert client.chat("hello", modalities=["text"]).text == "You said: hello"
         yield pipeline

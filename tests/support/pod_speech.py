@@ -20,7 +20,7 @@ from omni_cli.chat_answer import ChatAnswer, ChatProgress
 from omni_client import OmniClient
 from omni_wire.messages import Tree
 from tests.support.cluster_load import Load, steady_load
-from tests.support.fake_gpus.mps import ATTACH, pod_template
+from tests.support.fake_gpus.mps import attach, pod_template
 from tests.support.model_volume import from_volume, model_volume
 from tests.support.node import Manifest, Node, Pipeline, example, merged
 from tests.support.prompts import PROMPTS, Answer
@@ -92,16 +92,10 @@ def speaking(
     ):
         began = time.monotonic()
         if manifest["spec"]["config"].get("mps") == "on":
-            _attach(pipeline)
+            attach(pipeline, "gpu0")
         pipeline.wait_ready()
         print(f"\nReady {time.monotonic() - began:.1f} s after kubectl apply")
         yield pipeline
-
-
-def _attach(pipeline: Pipeline) -> None:
-    pipeline.wait_condition("Routable")
-    for pod in pipeline.pod_names("gpu0"):
-        pipeline.run_in(pod, ATTACH, "mps")
 
 
 def _judge(folder: Path) -> Answer:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import fake_mps_control
+from tests.support.node import Pipeline
 
 PROGRAM = "nvidia-cuda-mps-control"
 SOURCE = "fake_mps_control.py"
@@ -39,7 +40,7 @@ def pod_template(*containers: str) -> dict[str, Any]:
     }
 
 
-ATTACH = f"""
+_ATTACH = f"""
 import os, pathlib, sys
 sys.path.insert(0, "{FOLDER}")
 import fake_mps_control
@@ -49,7 +50,13 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         fake_mps_control.ask(pipe, f"fake_attach {{pid}}")
         print(pid)
 """
-"""Attaches the groups of a pod, which compute on no GPU. Runs in its MPS container."""
+
+
+def attach(pipeline: Pipeline, pods: str) -> None:
+    """Attach the groups of these pods to their daemon, as those would that compute on a GPU."""
+    pipeline.wait_condition("Routable")
+    for pod in pipeline.pod_names(pods):
+        pipeline.run_in(pod, _ATTACH, "mps")
 
 
 def _with_program(container: str) -> dict[str, Any]:
