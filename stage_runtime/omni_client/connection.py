@@ -21,6 +21,10 @@ CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
+    # By its own defaults a channel lets more than a second pass before it dials again, and answers
+    # every try until then with the failure of the first one.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
 ]
 
 
@@ -58,12 +62,13 @@ class Retries:
     """When to try again: only errors that say so, and only while nothing was delivered.
 
     Attributes:
-        attempts: tries in all; 1 never tries again.
+        attempts: tries in all; 1 never tries again. Five outlast the second or two in which a
+            Service still leads to a gateway that is gone, or not yet to one that is there.
         first_wait_seconds: before the second try; doubled before each further one, and spread.
         longest_wait_seconds: bound on a wait. A gateway that names a time is obeyed up to it.
     """
 
-    attempts: int = 3
+    attempts: int = 5
     first_wait_seconds: float = 0.2
     longest_wait_seconds: float = 5.0
 

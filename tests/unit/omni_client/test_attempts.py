@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from contextlib import suppress
+
 import pytest
 
+from omni_client import OmniClient
 from omni_client.connection import Attempts, Retries
 from omni_wire.errors import (
     ErrorInfo,
@@ -50,3 +55,23 @@ def test_a_time_that_the_gateway_names_is_kept_within_bounds() -> None:
 def test_no_wait_outlasts_the_deadline() -> None:
     with pytest.raises(QueueFull):
         Attempts("mine", 1.0, QUICK).wait_after(QueueFull("busy", retry_after=3))
+
+
+def test_a_try_after_a_failed_connection_dials_again() -> None:
+    """gRPC's own pause between connections would outlast most of the tries."""
+    dialled = 0
+
+    def hang_up(listener: socket.socket) -> None:
+        nonlocal dialled
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                dialled += 1
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=hang_up, args=(listener,), daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with OmniClient(address) as client, pytest.raises(Unavailable):
+            client.chat("hello", modalities=["text"])
+    assert dialled >= Retries().attempts - 1
