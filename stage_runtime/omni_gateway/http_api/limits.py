@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omni_gateway.errors import BodyTooLarge, BodyTooSlow
 from omni_wire.errors import QueueFull
+
+LINGER_SECONDS = 5.0
+"""How long an answer that comes before the end of the body lets its client write on. Most clients
+read nothing until they have written all, and would hear of a closed connection instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +48,15 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        bounded = _BoundedBody(receive, self._limits, _declared_length(scope), self._held)
+        bounded = _BoundedBody(receive, self._limits, dict(scope["headers"]), self._held)
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and not await bounded.outlast():
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
         try:
-            await self._app(scope, bounded.receive, send)
+            await self._app(scope, bounded.receive, answer)
         finally:
             bounded.forget()
 
@@ -57,13 +69,17 @@ class _Held:
 
 
 class _BoundedBody:
-    def __init__(self, receive: Receive, limits: HttpLimits, declared: int, held: _Held) -> None:
+    def __init__(
+        self, receive: Receive, limits: HttpLimits, headers: Mapping[bytes, bytes], held: _Held
+    ) -> None:
         self._held = held
         self._receive = receive
         self._limits = limits
-        self._declared = declared
+        self._declared = _declared_length(headers)
         self._received = 0
-        self._complete = False
+        self._complete = not (self._declared or b"transfer-encoding" in headers)
+        # Reading is what invites such a body.
+        self._uninvited = b"expect" in headers
         self._until = asyncio.get_running_loop().time() + limits.body_seconds
 
     async def receive(self) -> Message:
@@ -77,6 +93,7 @@ class _BoundedBody:
         if self._complete:
             return await self._receive()
         self._check(self._declared)
+        self._uninvited = False
         try:
             async with asyncio.timeout_at(self._until):
                 message = await self._receive()
@@ -89,6 +106,20 @@ class _BoundedBody:
         self._complete = not message.get("more_body", False)
         self._check(self._received)
         return message
+
+    async def outlast(self) -> bool:
+        """Drop what still comes of the body, for a while; return whether that was all of it."""
+        if self._complete or self._uninvited:
+            return self._complete
+        now = asyncio.get_running_loop().time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min(self._until, now + LINGER_SECONDS)):
+                while not self._complete:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        return False
+                    self._complete = not message.get("more_body", False)
+        return self._complete
 
     def forget(self) -> None:
         """Note that the body is gone."""
@@ -103,8 +134,6 @@ class _BoundedBody:
             raise QueueFull("other requests fill the memory for bodies")
 
 
-def _declared_length(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value)
-    return 0
+def _declared_length(headers: Mapping[bytes, bytes]) -> int:
+    value = headers.get(b"content-length", b"")
+    return int(value) if value.isdigit() else 0

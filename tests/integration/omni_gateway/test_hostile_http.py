@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -126,12 +127,30 @@ def test_no_address_inside_the_network_is_fetched(strict: ChatGateway, url: str)
     assert "root:" not in answer.text
 
 
-def test_a_body_over_the_limit_is_refused_before_it_has_come(hasty: ChatGateway) -> None:
-    large = with_image("data:," + "x" * (2 << 20))
-    answer = httpx.post(hasty.url + CHAT, json=large, timeout=PATIENT_SECONDS)
+def test_who_reads_nothing_before_all_is_written_hears_of_a_body_over_the_limit(
+    strict: ChatGateway,
+) -> None:
+    large = with_image("data:," + "x" * (16 << 20))
+    answer = httpx.post(strict.url + CHAT, json=large, timeout=PATIENT_SECONDS)
     assert answer.status_code == 413
     assert_typed(answer)
 
+
+def test_who_asks_before_writing_a_body_over_the_limit_need_not_write_it(
+    strict: ChatGateway,
+) -> None:
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {16 << 20}\r\nexpect: 100-continue\r\n\r\n"
+    parts = urlsplit(strict.url)
+    assert parts.hostname is not None
+    with socket.create_connection((parts.hostname, parts.port or 80)) as connection:
+        connection.sendall(head.encode())
+        connection.settimeout(PATIENT_SECONDS)
+        with connection.makefile("rb") as answer:
+            assert answer.readline().split()[1] == b"413"
+
+
+def test_a_body_without_an_end_is_refused_while_it_comes(hasty: ChatGateway) -> None:
     def endless() -> Iterator[bytes]:
         while True:
             yield b" " * 65536
