@@ -20,6 +20,7 @@ since() { printf '%d.%03d s' $((($(now) - $1) / 1000000000)) $((($(now) - $1) / 
 # Keeps running in the background until the script ends; sets the local port.
 forward() { # SERVICE PORT
   local log=$out/port-forward-$2.log
+  : >"$log"
   kubectl port-forward "service/$1" ":$2" >"$log" 2>&1 &
   forwards+=($!)
   until grep -q 'Forwarding from 127.0.0.1:[0-9]* -> ' "$log"; do
