@@ -8,7 +8,8 @@ from pathlib import Path
 
 from omni_config.errors import OmniError
 from omni_gateway.access.guard import Guard
-from omni_gateway.http_api.limits import HttpLimits
+from omni_gateway.http_api.limits import HttpLimits, limits_within
+from omni_gateway.memory import usable_memory_bytes
 from omni_wire.credentials import Credentials, MutualTls, Plaintext, ServerTls
 
 UNIX = "unix:"
@@ -30,7 +31,7 @@ class Clients:
     guard: Guard = field(default_factory=lambda: Guard(None))
     credentials: Plaintext | ServerTls | None = None
     certificate: ServerTls | None = None
-    limits: HttpLimits = field(default_factory=HttpLimits)
+    limits: HttpLimits = field(default_factory=lambda: limits_within(usable_memory_bytes()))
 
     def grpc_credentials(self, address: str, groups: Credentials) -> Credentials | ServerTls:
         """Return the credentials of one address of the gRPC API.
@@ -70,9 +71,8 @@ def add_client_flags(parser: ArgumentParser) -> None:
     add(
         "--max-body-bytes",
         type=int,
-        default=HttpLimits().body_bytes,
         metavar="N",
-        help="largest body of an HTTP request",
+        help="largest body of an HTTP request; else 128 MiB, or an eighth of the memory if less",
     )
 
 
@@ -99,7 +99,7 @@ def clients_of(given: Namespace, groups: Credentials) -> Clients:
         guard=Guard(given.api_keys),
         credentials=_grpc_credentials(given, certificate, groups),
         certificate=certificate,
-        limits=HttpLimits(body_bytes=given.max_body_bytes),
+        limits=limits_within(usable_memory_bytes(), given.max_body_bytes),
     )
 
 

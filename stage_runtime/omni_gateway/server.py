@@ -34,9 +34,11 @@ from omni_gateway.http_api.app import http_app
 from omni_gateway.http_api.context import HttpContext
 from omni_gateway.http_api.server import serving_http
 from omni_gateway.interceptors import DecodeInterceptor
+from omni_gateway.memory import clients_share_bytes, usable_memory_bytes
 from omni_gateway.pipeline_view import PipelineView
 from omni_gateway.probes import gateway_probes
 from omni_gateway.routes_file import follow_routes
+from omni_gateway.uploads import MAX_HELD_BYTES, UploadMemory
 from omni_gateway.warm_up import WarmUpRunner
 from omni_runtime.pod.probes import serving_probes
 from omni_wire.credentials import Credentials, ServerTls, listen
@@ -185,7 +187,8 @@ class GatewayServer:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
         names = [HEALTH_SERVICE, reflection.SERVICE_NAME]
-        service = ApiService(self.coordinator, self._chat.pipeline, self._chat)
+        uploads = UploadMemory(clients_share_bytes(MAX_HELD_BYTES, usable_memory_bytes()))
+        service = ApiService(self.coordinator, self._chat.pipeline, self._chat, uploads)
         names.append(GATEWAY_SERVICE)
         if api:
             gateway_pb2_grpc.add_GatewayServiceServicer_to_server(service, server)

@@ -11,7 +11,7 @@ from omni_wire.v1 import gateway_pb2 as pb
 MAX_STREAM_BYTES = 512 << 20
 """Bound on the files of one stream together."""
 MAX_HELD_BYTES = 2 << 30
-"""Bound on the files of all streams of a gateway together."""
+"""Bound on the files of all streams of a gateway together, however much memory there is."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Uploads:
 
     def __init__(self, memory: UploadMemory, max_bytes: int = MAX_STREAM_BYTES) -> None:
         self._memory = memory
-        self._max_bytes = max_bytes
+        self._max_bytes = min(max_bytes, memory.limit_bytes)
         self._parts: dict[str, list[bytes]] = {}
         self._total = 0
         self.complete: dict[str, bytes] = {}

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omni_gateway.errors import BodyTooLarge, BodyTooSlow
+from omni_gateway.memory import clients_share_bytes
 from omni_wire.errors import QueueFull
 
 LINGER_SECONDS = 5.0
 """How long an answer that comes before the end of the body lets its client write on. Most clients
 read nothing until they have written all, and would hear of a closed connection instead."""
+MOST_BODY_BYTES = 128 << 20
+"""Bound on a body, however much memory there is."""
+MOST_HELD_BYTES = 1 << 30
+"""Bound on all bodies together, however much memory there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +34,22 @@ class HttpLimits:
         held_bytes: most bytes of all bodies whose requests have not ended.
     """
 
-    body_bytes: int = 128 << 20
+    body_bytes: int = MOST_BODY_BYTES
     body_seconds: float = 60.0
     idle_seconds: float = 30.0
-    held_bytes: int = 1 << 30
+    held_bytes: int = MOST_HELD_BYTES
+
+
+def limits_within(memory_bytes: int, body_bytes: int | None = None) -> HttpLimits:
+    """Return the limits of a gateway that may use so much memory.
+
+    Args:
+        body_bytes: largest body, where somebody chose it: one such body fits in any case.
+    """
+    held = clients_share_bytes(MOST_HELD_BYTES, memory_bytes)
+    if body_bytes is None:
+        return HttpLimits(body_bytes=min(MOST_BODY_BYTES, held), held_bytes=held)
+    return HttpLimits(body_bytes=body_bytes, held_bytes=max(held, body_bytes))
 
 
 class BodyLimits:
