@@ -32,6 +32,11 @@ REQUEST_SECONDS = 15.0
 LIST_PAGE = 500
 
 
+_UNREADABLE = ("failed to convert new object", "failed to create typed patch object")
+"""How server-side apply says, as an error of its own (500), that an object has not the form of its
+kind: a quantity that is none, a field that does not exist."""
+
+
 class ApiError(OmniError):
     """The API server refused or could not be reached.
 
@@ -67,7 +72,8 @@ class ApiError(OmniError):
     @property
     def is_refusal(self) -> bool:
         """Whether the request itself is wrong, so that repeating it as it is cannot help."""
-        return self.status in (400, 422)
+        unreadable = any(words in str(self) for words in _UNREADABLE)
+        return self.status in (400, 422) or (self.status == 500 and unreadable)
 
 
 async def load_configuration(kubeconfig: Path | None) -> Configuration:

@@ -13,6 +13,7 @@ from typing import Any
 
 from omni_config.errors import ConfigError
 from omni_operator.api.pipeline import OmniPipeline, read_pipeline
+from omni_operator.api.status import OmniPipelineStatus
 from omni_operator.controller.certificates import Period, TlsFiles, issue, tls_secret
 from omni_operator.controller.client import ApiError
 from omni_operator.controller.events import EventRecorder
@@ -27,11 +28,24 @@ from omni_operator.controller.store import Store
 from omni_operator.controller.watched import PipelineKey
 from omni_operator.names import APP_COMPONENT, KIND, tls_server_name
 from omni_operator.plan.decision import decide
-from omni_operator.plan.world import Decision, GatewaysSeen, ObjectId, Observed, World
+from omni_operator.plan.world import (
+    Apply,
+    Decision,
+    Delete,
+    GatewaysSeen,
+    ObjectId,
+    Observed,
+    StartDrain,
+    World,
+)
 from omni_operator.render.manifest import Manifest
+from omni_operator.status.refusals import with_refusals
 
 PROFILE_SECONDS = 30.0
 """Profiles carry no label of ours and are not watched; they are read this often."""
+
+MISSED_SECRET_SECONDS = 10.0
+"""How often the Secret of certificates is looked after while a pod waits for its volumes."""
 
 Decide = Callable[[Mapping[str, Any], Observed, World], Decision]
 
@@ -78,12 +92,37 @@ class Reconciler:
         observed = await self._observe(manifest, pipeline, store)
         decision = self.decide(manifest, observed, self.world())
         if pipeline is not None:
-            await self._certificates(key, pipeline)
-        for action in decision.actions:
-            await self.executor.execute(key, action, store)
+            await self._certificates(key, pipeline, observed)
+        refused = await self._carry_out(key, decision, store)
+        if refused:
+            texts = [f"{one.kind} {one.name}: {error}" for one, error in refused.items()]
+            before = OmniPipelineStatus.model_validate(manifest.get("status") or {})
+            decision = with_refusals(decision, texts, before, self.world().now)
         pause = await self._report(key, manifest, decision, store)
+        if refused:
+            raise next(iter(refused.values()))
         waits = (pause, decision.requeue_seconds, *self._own_waits(pipeline, observed))
         return min((wait for wait in waits if wait), default=None)
+
+    async def _carry_out(
+        self, key: PipelineKey, decision: Decision, store: Store
+    ) -> dict[ObjectId, ApiError]:
+        """Carry out a decision; return the objects that the API server will never take as they are.
+
+        Once one is refused, nothing that runs is taken away any more: it may be what was to be
+        replaced.
+        """
+        refused: dict[ObjectId, ApiError] = {}
+        for action in decision.actions:
+            if refused and isinstance(action, Delete | StartDrain):
+                continue
+            try:
+                await self.executor.execute(key, action, store)
+            except ApiError as error:
+                if not (isinstance(action, Apply) and error.is_refusal):
+                    raise
+                refused[action.id] = error
+        return refused
 
     async def _observe(
         self, manifest: Manifest, pipeline: OmniPipeline | None, store: Store
@@ -119,17 +158,25 @@ class Reconciler:
         period = Period.at(self.world().now, pipeline.uid)
         return issue(self.secret, pipeline.uid, server_name, period, "operator")
 
-    async def _certificates(self, key: PipelineKey, pipeline: OmniPipeline) -> None:
-        """Make the pipeline's certificate Secret true, unless it was found true lately."""
+    async def _certificates(
+        self, key: PipelineKey, pipeline: OmniPipeline, observed: Observed
+    ) -> None:
+        """Make the pipeline's certificate Secret true, unless it was found true lately.
+
+        Secrets are not watched: the operator may not read them. A pod that does not get to its
+        containers may want for one that somebody deleted.
+        """
         if pipeline.spec.certificates.mode != "Operator":
             return
         wanted = tls_secret(pipeline, self.secret, self.world().now)
         version, now = wanted["data"]["tls.crt"], time.monotonic()
+        waits = any(map(_waits_for_volumes, observed.pods))
+        trusted = MISSED_SECRET_SECONDS if waits else self.check_secret_seconds
         known = self._secrets.get(key)
-        if known is not None and known[0] == version and known[1] > now:
+        if known is not None and known[0] == version and now < known[1] + trusted:
             return
         await self.executor.apply_secret(wanted)
-        self._secrets[key] = version, now + self.check_secret_seconds
+        self._secrets[key] = version, now
 
     async def _report(
         self, key: PipelineKey, manifest: Manifest, decision: Decision, store: Store
@@ -167,6 +214,8 @@ class Reconciler:
         if pipeline.spec.certificates.mode == "Operator":
             now = self.world().now
             yield Period.at(now, pipeline.uid).seconds_left(now, pipeline.uid) + 1.0
+            if any(map(_waits_for_volumes, observed.pods)):
+                yield MISSED_SECRET_SECONDS
 
     def forget(self, key: PipelineKey) -> None:
         """Drop what is remembered of a pipeline that is gone."""
@@ -185,6 +234,13 @@ def _is_left_over(manifest: Manifest, uid: str) -> bool:
     """Whether an object belongs to an earlier pipeline of the same name and is about to go."""
     owners = manifest["metadata"].get("ownerReferences") or ()
     return any(one["kind"] == KIND and one["uid"] != uid for one in owners)
+
+
+def _waits_for_volumes(pod: Manifest) -> bool:
+    """Whether kubelet has the pod and no address for it yet: its volumes are mounted before."""
+    status = pod.get("status") or {}
+    bound = pod["spec"].get("nodeName") and status.get("phase") == "Pending"
+    return bool(bound) and not status.get("podIP")
 
 
 def _gateway_ips(pods: tuple[Manifest, ...]) -> Iterator[str]:

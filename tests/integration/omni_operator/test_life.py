@@ -146,6 +146,52 @@ async def test_an_invalid_edit_keeps_the_good_revision_serving(site: Site) -> No
     assert await _pods_by_shape(site) == before
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told_as"),
+    [
+        pytest.param({"sharedMemory": "lots"}, "quantities", id="no quantity"),
+        pytest.param(
+            {"podTemplate": {"spec": {"nodeSelectr": {"a": "b"}}}}, "nodeSelectr", id="no field"
+        ),
+        pytest.param(
+            {"resources": {"requests": {"memory": "9Gi"}, "limits": {"memory": "3Gi"}}},
+            "memory limit",
+            id="against a rule",
+        ),
+    ],
+)
+async def test_an_object_that_the_api_server_refuses_is_told_and_the_others_are_kept(
+    site: Site, wrong: dict[str, Any], told_as: str
+) -> None:
+    site.start_operator()
+    await site.create(pipeline(site))
+    await site.until_ready("tts")
+    before = await site.owned("tts")
+    await site.edit("tts", {"spec": {"groups": {"front": wrong}}})
+
+    async def told() -> bool:
+        degraded = await site.condition("tts", "Degraded")
+        return degraded.get("reason") == "ObjectRefused"
+
+    await eventually(told, lambda: site.describe("tts"))
+    message = (await site.condition("tts", "Degraded"))["message"]
+    assert message.startswith("Deployment tts-")
+    assert told_as in message
+    assert (await site.condition("tts", "Ready"))["status"] == "False"
+    assert (await site.condition("tts", "Routable"))["status"] == "True"
+    budgets = [identity for identity in before if identity[0] == "PodDisruptionBudget"]
+    for identity in budgets:
+        await site.remove(before[identity])
+
+    async def repaired() -> bool:
+        return set(budgets) <= set(await site.owned("tts"))
+
+    await eventually(repaired, lambda: site.describe("tts"))
+    await site.edit("tts", {"spec": {"groups": {"front": dict.fromkeys(wrong)}}})
+    await site.until_ready("tts")
+    assert (await site.condition("tts", "Degraded"))["status"] == "False"
+
+
 async def test_a_changed_profile_rolls_out(site: Site) -> None:
     profile = {
         "apiVersion": "v1",
