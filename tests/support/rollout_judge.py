@@ -44,6 +44,22 @@ def _judge_paths(goal: Goal, before: ObservedFleet, taken: Sequence[RolloutActio
     for one in goal.shapes:
         least = min(one.least_available, useful.get(one.shape, 0))
         assert left.get(one.shape, 0) >= least, f"{one.shape} serves less than promised"
+    _judge_leaving(goal, before, drained)
+
+
+def _judge_leaving(goal: Goal, before: ObservedFleet, drained: set[str]) -> None:
+    """Fail when a group that the pipeline has no more goes before what takes its place serves."""
+    wanted = {one.shape: one.revision for one in goal.shapes}
+    paths = Paths.of(before, _with_goal(goal, before))
+    no_room = any(not pod.scheduled for _, pod in before.pods())
+    if no_room or goal.surge_free or any(one.limits.max_surge == 0 for one in goal.shapes):
+        return
+    if paths.complete(KnownRevision(goal.revision, wanted, 0.0)):
+        return
+    for workload, pod in before.pods():
+        if pod.uid in drained and pod.serves and workload.shape not in wanted:
+            key = (workload.shape, workload.revision)
+            assert key not in paths.useful(), f"{workload.shape} went before its successor served"
 
 
 def _with_goal(goal: Goal, before: ObservedFleet) -> tuple[KnownRevision, ...]:
@@ -54,6 +70,8 @@ def _with_goal(goal: Goal, before: ObservedFleet) -> tuple[KnownRevision, ...]:
 
 def _may_interrupt(goal: Goal, before: ObservedFleet) -> bool:
     """Whether some changed shape may be wholly gone for a while, and has no other way."""
+    if _may_interrupt_leaving(goal, before):
+        return True
     for one in goal.shapes:
         old = [it for it in before.of_shape(one.shape) if it.revision != one.revision]
         target = [it for it in before.of_shape(one.shape) if it.revision == one.revision]
@@ -64,6 +82,15 @@ def _may_interrupt(goal: Goal, before: ObservedFleet) -> bool:
         if stuck and _two_old_paths(goal, before):
             return True
     return False
+
+
+def _may_interrupt_leaving(goal: Goal, before: ObservedFleet) -> bool:
+    """Whether a shape that the pipeline has no more may go at once: it has no limits any more."""
+    names = {one.shape for one in goal.shapes}
+    if not any(one.living for one in before.workloads if one.shape not in names):
+        return False
+    no_room = any(not pod.scheduled for _, pod in before.pods())
+    return goal.surge_free or (no_room and any(not one.least_available for one in goal.shapes))
 
 
 def _two_old_paths(goal: Goal, before: ObservedFleet) -> bool:

@@ -78,7 +78,42 @@ class Fleet:
     def least_available(self, shape: str) -> int:
         """Return the fewest serving pods that the rollout allows."""
         goal = self.wanted(shape)
-        return 0 if goal is None else goal.least_available
+        if goal is not None:
+            return goal.least_available
+        if self.goal.surge_free:
+            return 0
+        return min((one.least_available for one in self.replacements(shape)), default=0)
+
+    @cached_property
+    def leaving(self) -> tuple[str, ...]:
+        """Shapes that the pipeline has no more: renamed, split, merged or dropped."""
+        return tuple(shape for shape in self.shapes if shape not in self.goal.by_shape)
+
+    def replacements(self, shape: str) -> tuple[ShapeGoal, ...]:
+        """Return what takes the place of a leaving shape: all that its revision did not have."""
+        if self.wanted(shape) is not None:
+            return ()
+        held = next((one.shapes for one in self.revisions[-2::-1] if shape in one.shapes), None)
+        if held is None:
+            return ()
+        return tuple(one for one in self.goal.shapes if held.get(one.shape) != one.revision)
+
+    @cached_property
+    def all_replacements(self) -> tuple[ShapeGoal, ...]:
+        """What takes the place of any leaving shape."""
+        found = [one for shape in self.leaving for one in self.replacements(shape)]
+        return tuple({one.shape: one for one in found}.values())
+
+    def carried(self, paths: Paths) -> int:
+        """Return how many pods wide paths are where leaving shapes give way to new ones."""
+        complete = [one for one in paths.revisions if paths.complete(one)]
+        leaving = set(self.leaving)
+        parts = {frozenset(it for it in one.shapes.items() if it[0] in leaving) for one in complete}
+        width = sum(min(paths.serving[it] for it in part) for part in parts if part)
+        if self.revisions[-1] in complete:
+            new = (paths.serving[one.shape, one.revision] for one in self.all_replacements)
+            width += min(new, default=0)
+        return width
 
     @cached_property
     def protected(self) -> frozenset[ShapeRevision]:

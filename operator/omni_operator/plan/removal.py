@@ -182,10 +182,28 @@ def _may_go(fleet: Fleet, paths: Paths, workload: Workload) -> bool:
     if key not in paths.useful():
         return _useless_may_go(fleet, paths, workload)
     before, after = paths.useful_by_shape(), paths.without(key).useful_by_shape()
-    return all(
+    enough = all(
         after.get(shape, 0) >= min(fleet.least_available(shape), before.get(shape, 0))
-        for shape in fleet.shapes
+        for shape in fleet.goal.by_shape
     )
+    return enough and _is_replaced(fleet, paths, workload)
+
+
+def _is_replaced(fleet: Fleet, paths: Paths, workload: Workload) -> bool:
+    """Whether shapes that the pipeline has no more and those in their place serve enough after.
+
+    Pods of a leaving shape stay until the wanted revision serves, where that can stand beside them.
+    """
+    if not fleet.leaving or fleet.goal.surge_free:
+        return True
+    left = paths.without((workload.shape, workload.revision))
+    if not fleet.goal_is_complete:
+        before, after = paths.useful_by_shape(), left.useful_by_shape()
+        fewer = (one for one in fleet.leaving if after.get(one, 0) < before.get(one, 0))
+        if any(not cannot_surge(fleet, shape) for shape in fewer):
+            return False
+    least = min((one.least_available for one in fleet.all_replacements), default=0)
+    return fleet.carried(left) >= min(least, fleet.carried(paths))
 
 
 def _useless_may_go(fleet: Fleet, paths: Paths, workload: Workload) -> bool:

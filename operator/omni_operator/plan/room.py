@@ -23,7 +23,10 @@ def lacks_capacity(fleet: Fleet) -> bool:
 def cannot_surge(fleet: Fleet, shape: str) -> bool:
     """Whether new pods of a shape need the room of old ones."""
     goal = fleet.wanted(shape)
-    if goal is None or fleet.goal.surge_free or goal.limits.max_surge == 0:
+    if goal is None:
+        new = fleet.replacements(shape)
+        return not new or any(cannot_surge(fleet, one.shape) for one in new)
+    if fleet.goal.surge_free or goal.limits.max_surge == 0:
         return True
     target = fleet.target(shape)
     return target is not None and any(is_unschedulable(fleet, pod) for pod in target.living)

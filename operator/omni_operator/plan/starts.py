@@ -30,12 +30,27 @@ def starts(fleet: Fleet, removal: Removal) -> dict[ShapeRevision, int]:
         have = 0 if target is None else target.replicas
         others = sum(one.held for one in fleet.old_workloads(goal.shape))
         allowed = min(goal.replicas, goal.most_pods - others)
+        if not others and not fleet.goal.surge_free:
+            beside = max(goal.limits.max_surge, goal.most_pods - _leaving(fleet, goal))
+            allowed = min(goal.replicas, beside)
         if stuck and not has_started(fleet, goal.shape) and not cannot_surge(fleet, goal.shape):
             allowed = min(goal.replicas, 1)
         count = have + room.take(goal, target, max(0, allowed - have))
         if count > have or target is None:
             found[key] = count
     return found
+
+
+def _leaving(fleet: Fleet, goal: ShapeGoal) -> int:
+    """Return the pods of the shape that gives way to this one; of several, of the largest."""
+    return max(
+        (
+            sum(one.held for one in fleet.observed.of_shape(shape))
+            for shape in fleet.leaving
+            if goal in fleet.replacements(shape)
+        ),
+        default=0,
+    )
 
 
 def _is_stuck(fleet: Fleet, removal: Removal) -> bool:
