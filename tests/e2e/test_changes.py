@@ -64,6 +64,21 @@ def test_a_group_grows_and_shrinks(scene: Scene) -> None:
 
 
 @pytest.mark.storm
+def test_a_renamed_process_takes_over(scene: Scene) -> None:
+    group = scene.pipeline.object()["spec"]["groups"]["words"]
+
+    def rename(old: str, new: str) -> None:
+        stages = {"decode": {"process": new}}
+        scene.pipeline.patch({"config": {"stages": stages}, "groups": {old: None, new: group}})
+
+    there = scene.during("process of a stage renamed", lambda: rename("words", "phrases"))
+    back = scene.during("and back", lambda: rename("phrases", "words"))
+
+    assert there.failed == there.bad == back.failed == back.bad == 0
+    assert scene.pipeline.pods("phrases") == []
+
+
+@pytest.mark.storm
 def test_another_gateway_takes_over(scene: Scene) -> None:
     image = scene.node.tag_image(scene.node.image("gateway"), "another")
 

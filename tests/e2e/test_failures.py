@@ -69,6 +69,17 @@ def test_a_killed_pod_fails_its_requests_at_most_retryably(scene: Scene) -> None
 
 
 @pytest.mark.storm
+def test_deleted_certificates_are_made_again_for_the_next_pod(scene: Scene) -> None:
+    def delete() -> None:
+        scene.pipeline.kubectl("delete", "secret", f"{scene.pipeline.name}-tls")
+        scene.pipeline.kubectl("delete", "pod", *scene.pipeline.pod_names("words"))
+
+    row = scene.during("Secret of certificates and a pod deleted", delete)
+
+    assert row.bad == 0
+
+
+@pytest.mark.storm
 def test_a_container_out_of_memory_is_started_again(scene: Scene) -> None:
     pod = scene.pipeline.pod_names("sound")[0]
 
