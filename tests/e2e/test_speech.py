@@ -46,7 +46,7 @@ def speakers(url: str) -> Iterator[str]:
 def test_speech_in_pods_is_transformers_own(node: Node, model: SpeechModel) -> None:
     with (
         speaking(node, model, pod_speech.speech()) as pipeline,
-        pod_speech.patient_client(pipeline) as client,
+        pipeline.client(ANSWER_SECONDS) as client,
     ):
         assert len(pipeline.pods()) == len(GROUPS) + 1
         assert fault_of(ask(client), model.expected) == ""
@@ -55,7 +55,7 @@ def test_speech_in_pods_is_transformers_own(node: Node, model: SpeechModel) -> N
 def test_text_in_pods_is_transformers_own(node: Node, model: SpeechModel) -> None:
     with (
         speaking(node, model, pod_speech.text_only()) as pipeline,
-        pod_speech.patient_client(pipeline) as client,
+        pipeline.client(ANSWER_SECONDS) as client,
     ):
         answer = ask(client, ("text",))
 
@@ -80,7 +80,7 @@ def test_requests_are_spread_over_two_talkers(node: Node, model: SpeechModel) ->
 def test_speech_of_pods_on_one_device_is_transformers_own(node: Node, model: SpeechModel) -> None:
     with (
         speaking(node, model, pod_speech.on_one_claim()) as pipeline,
-        pod_speech.patient_client(pipeline) as client,
+        pipeline.client(ANSWER_SECONDS) as client,
     ):
         (claim,) = pipeline.read("resourceclaims")["items"]
         names = {pod for group in GROUPS for pod in pipeline.pod_names(group)}
@@ -94,7 +94,7 @@ def test_speech_of_one_pod_with_an_mps_sidecar_is_transformers_own(
 ) -> None:
     with (
         speaking(node, model, pod_speech.colocated(), programs()) as pipeline,
-        pod_speech.patient_client(pipeline) as client,
+        pipeline.client(ANSWER_SECONDS) as client,
     ):
         (pod,) = pipeline.pods("gpu0")
         assert [one["name"] for one in pod["status"]["initContainerStatuses"]] == ["mps"]

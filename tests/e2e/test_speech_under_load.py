@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.faults import Scene
 from tests.support import pod_speech
 from tests.support.node import Node, Pipeline
-from tests.support.pod_speech import GROUPS, SpeechModel
+from tests.support.pod_speech import ANSWER_SECONDS, GROUPS, SpeechModel
 
 pytestmark = [
     pytest.mark.node,
@@ -31,7 +31,7 @@ def scene(node: Node, speech: Pipeline, model: SpeechModel) -> Iterator[Scene]:
     """The same under load: a picture and a sound in, text and speech out."""
     overrides = speech.object()["spec"]["overrides"]
     with (
-        pod_speech.patient_client(speech) as client,
+        speech.client(ANSWER_SECONDS) as client,
         pod_speech.speech_load(client, model.expected) as load,
     ):
         yield Scene(node, speech, load, overrides)

@@ -210,9 +210,12 @@ class Pipeline:
         return self.kubectl("exec", "-i", pod, *chosen, "--", "python", "-", stdin=program)
 
     @contextmanager
-    def client(self) -> Iterator[OmniClient]:
+    def client(self, timeout_seconds: float = 60.0) -> Iterator[OmniClient]:
         """A client of the gateway Service."""
-        with self.reachable() as (address, _), OmniClient(address, timeout_seconds=60) as client:
+        with (
+            self.reachable() as (address, _),
+            OmniClient(address, timeout_seconds=timeout_seconds) as client,
+        ):
             yield client
 
     @contextmanager

@@ -23,7 +23,8 @@ from tests.support.cluster_load import Load, steady_load
 from tests.support.fake_gpus.mps import attach, pod_template
 from tests.support.model_volume import from_volume, model_volume
 from tests.support.node import Manifest, Node, Pipeline, example, merged
-from tests.support.prompts import PROMPTS, Answer
+from tests.support.prompts import PROMPTS, Answer, Settings
+from tests.support.speech_pipeline import greedy
 
 TINY = "examples/qwen3-omni-tiny.yaml"
 ENGINES = ("thinker", "talker_ar")
@@ -32,17 +33,9 @@ GROUPS = ("media", "thinker", "talker_ar", "output")
 FAKE_CLASS = "fake-gpu"
 TOLERANCE = 1e-5
 ANSWER_SECONDS = 120.0
+"""Two cores may start processes that load torch meanwhile."""
 QUESTION = "turns"
 """A prompt with a picture and a sound."""
-GREEDY: dict[str, Tree] = {
-    "max_tokens": 24,
-    "temperature": 0.0,
-    "speaker": "Ethan",
-    "talker_temperature": 0.0,
-    "talker_repetition_penalty": 1.0,
-    "talker_max_tokens": 24,
-    "return_codes": True,
-}
 _ENGINE_ON_CPU: Manifest = {
     "dtype": "float32",
     "device": "cpu",
@@ -111,7 +104,7 @@ def ask(client: OmniClient, modalities: tuple[str, ...] = ("text", "audio")) -> 
     """Return the answer to the question."""
     inputs: dict[str, Tree] = {"messages": PROMPTS[QUESTION].openai_messages()}
     with client.generate(
-        inputs, modalities=list(modalities), params=GREEDY, stage_events=True
+        inputs, modalities=list(modalities), params=greedy(Settings()), stage_events=True
     ) as events:
         return ChatProgress(None).read(events)
 
@@ -140,16 +133,6 @@ def speech_load(client: OmniClient, expected: Answer) -> Iterator[Load]:
     """Ask for the time of the block."""
     with steady_load(lambda _: fault_of(ask(client), expected)) as load:
         yield load
-
-
-@contextmanager
-def patient_client(pipeline: Pipeline) -> Iterator[OmniClient]:
-    """A client that waits while two cores start processes that load torch."""
-    with (
-        pipeline.reachable() as (address, _),
-        OmniClient(address, timeout_seconds=ANSWER_SECONDS) as client,
-    ):
-        yield client
 
 
 def speech() -> Manifest:
